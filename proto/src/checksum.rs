@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, BLOCK_LEN};
 
 /// Checksum of a block of zeros, which is what a hole reads as.
 pub const ZERO_BLOCK: u32 = 0x98f9_4189;
@@ -54,7 +54,7 @@ pub fn verify(offset: u64, data: &[Bytes], checksums: &[u32]) -> Result<(), u64>
 
 /// Checksums of a range that reads as zeros.
 pub fn of_zeros(offset: u64, len_bytes: u64) -> Vec<u32> {
-    const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    const ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
     let mut checksums = Vec::with_capacity(usize::try_from(piece_count(offset, len_bytes)).unwrap_or(0));
     let mut done = 0;
     while done < len_bytes {

@@ -12,6 +12,9 @@ use thiserror::Error;
 /// The unit of checksum and of the store: 4 KiB, aligned in the volume.
 pub const BLOCK_BYTES: u64 = 4096;
 
+/// [`BLOCK_BYTES`] as the length of a slice.
+pub const BLOCK_LEN: usize = 4096;
+
 /// The unit of placement, ordering and failover: 1 GiB, aligned in the volume.
 pub const SHARD_BYTES: u64 = 1 << 30;
 
