@@ -177,7 +177,7 @@ mod tests {
             let mut expected = Vec::new();
             let mut at = 0;
             while at < data.len() {
-                let len = piece_len(offset + at as u64, (data.len() - at) as u64) as usize;
+                let len = usize::try_from(piece_len(offset + at as u64, (data.len() - at) as u64)).unwrap();
                 expected.push(crc32c::crc32c(&data[at..at + len]));
                 at += len;
             }
