@@ -5,9 +5,11 @@
 //! [`Pdu`] and [`Opcode`].
 
 mod initiator;
+mod reason;
 mod target;
 
 pub use initiator::*;
+pub use reason::RejectReason;
 pub use target::*;
 
 use bytes::Bytes;
