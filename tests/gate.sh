@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# gate.sh lint|test|soak: the one gate, the same on every machine.
+#
+#   lint   format, clippy and documentation with warnings denied, licences and sources of dependencies
+#   test   lint, then unit, property and end-to-end tests
+#   soak   test at the full counts, with the optimised binary; writes docs/soak.md
+#
+# Every step runs even when one before it failed; the last lines say what failed and how many tests ran.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+mode=${1:?usage: gate.sh lint|test|soak}
+target=${CARGO_TARGET_DIR:-$PWD/target}
+tools=${HOLDFAST_TOOLS:-$target/tools}
+
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+failed_steps=()
+
+step() {
+    local name=$1 started=$SECONDS
+    shift
+    printf '==> %s\n' "$name"
+    if "$@"; then
+        printf '    %s: ok, %d s\n' "$name" $((SECONDS - started))
+    else
+        printf '    %s: FAILED, %d s\n' "$name" $((SECONDS - started))
+        failed_steps+=("$name")
+    fi
+}
+
+documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --workspace --no-deps; }
+
+licences() {
+    local deny
+    deny=$(deploy/install/cargo-deny.sh "$tools") || return 1
+    "$deny" --log-level error check bans licenses sources
+}
+
+lint() {
+    step "format" cargo fmt --all --check
+    step "clippy" cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+    step "documentation" documentation
+    step "licences and sources" licences
+}
+
+# The binary gets a name of its own: another checkout that shares the build folder may replace the built one.
+build_binary() {
+    local folder=debug
+    [ "$mode" = soak ] && folder=release
+    cargo build --locked --quiet "${profile[@]}" -p holdfast-cli --bin holdfast || return 1
+    ln "$target/$folder/holdfast" "$scratch/holdfast" 2>/dev/null || cp "$target/$folder/holdfast" "$scratch/holdfast"
+}
+
+run_tests() {
+    HOLDFAST_BIN=$scratch/holdfast HOLDFAST_SKIPPED=$scratch/skipped HOLDFAST_FIGURES=$scratch/figures \
+        HOLDFAST_SOAK=$([ "$mode" = soak ] && echo 1 || echo 0) \
+        cargo test --locked --workspace --no-fail-fast "${profile[@]}" 2>&1 | tee "$scratch/tests"
+}
+
+# Sums the "test result:" lines of all test binaries.
+sum_of() {
+    awk -v what="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" what) sum += $(i - 1) } END { print sum + 0 }' \
+        "$scratch/tests"
+}
+
+write_soak_report() {
+    {
+        printf '# Soak\n\nWritten by `make soak`: every test at its full count, with the optimised binary.\n\n'
+        printf '| | |\n|---|---|\n'
+        printf '| commit | %s |\n' "$(git describe --always --abbrev=40 --dirty 2>/dev/null || echo unknown)"
+        printf '| date | %s |\n' "$(date -u '+%Y-%m-%d %H:%M UTC')"
+        printf '| machine | %s, %s cores, %s MiB, Linux %s |\n' \
+            "$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)" "$(nproc)" \
+            "$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)" "$(uname -r)"
+        printf '| duration | %d s |\n' "$SECONDS"
+        printf '| tests | %d passed, %d failed, %d skipped |\n' "$passed" "$failed" "$skipped"
+        [ "${#failed_steps[@]}" -eq 0 ] || printf '| failed steps | %s |\n' "${failed_steps[*]}"
+        printf '\n## Figures\n\n| test | figure |\n|---|---|\n'
+        sort "$scratch/figures" | awk -F'\t' '{ printf "| %s | %s |\n", $1, $2 }'
+    } >docs/soak.md
+    printf 'wrote docs/soak.md\n'
+}
+
+profile=()
+case $mode in
+    lint) ;;
+    test) ;;
+    soak) profile=(--release) ;;
+    *)
+        printf 'usage: gate.sh lint|test|soak\n' >&2
+        exit 2
+        ;;
+esac
+
+touch "$scratch/skipped" "$scratch/figures" "$scratch/tests"
+lint
+if [ "$mode" != lint ]; then
+    step "build" build_binary
+    step "tests" run_tests
+    skipped=$(wc -l <"$scratch/skipped")
+    failed=$(sum_of failed)
+    passed=$(($(sum_of passed) - skipped))
+    if [ "$skipped" -gt 0 ]; then
+        printf '%d skipped:\n' "$skipped"
+        sed 's/^/    /' "$scratch/skipped"
+    fi
+    [ "$passed" -gt 0 ] || failed_steps+=("no test ran")
+    [ "$mode" = soak ] && write_soak_report
+fi
+[ "${#failed_steps[@]}" -eq 0 ] || printf 'FAILED: %s\n' "$(IFS=,; echo "${failed_steps[*]}")"
+[ "$mode" = lint ] || printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "${#failed_steps[@]}" -eq 0 ]
