@@ -83,7 +83,9 @@ impl Secret {
     /// Takes any 1 to 255 bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretLengthError> {
         if bytes.is_empty() || bytes.len() > Self::MAX_BYTES {
-            return Err(SecretLengthError { len_bytes: bytes.len() });
+            return Err(SecretLengthError {
+                len_bytes: bytes.len(),
+            });
         }
         Ok(Self(bytes.into()))
     }
@@ -118,7 +120,7 @@ pub struct TargetRecord {
     pub addresses: Vec<(String, u16)>,
 }
 
-/// Why a login is turned away. [`Refusal::status`](crate::login) says how the initiator is told.
+/// Why a login is turned away. [`Refusal::status`] says how the initiator is told.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// There is no such target.
@@ -130,10 +132,10 @@ pub enum Refusal {
     /// The target was removed and is not coming back.
     #[error("the target has been removed")]
     Removed,
-    /// The target is elsewhere for now: `host:port[,portal-group-tag]`, as TargetAddress carries it.
+    /// The target is elsewhere for now: `host:port`, sent as TargetAddress.
     #[error("the target has moved for now to {0}")]
     MovedTemporarily(String),
-    /// The target is elsewhere for good: `host:port[,portal-group-tag]`, as TargetAddress carries it.
+    /// The target is elsewhere for good: `host:port`, sent as TargetAddress.
     #[error("the target has moved for good to {0}")]
     MovedPermanently(String),
     /// The gateway cannot serve now (draining, starting); the initiator may try again.
@@ -173,7 +175,13 @@ mod tests {
 
     #[test]
     fn secret_when_printed_then_nothing_of_it_shows() {
-        let credential = Credential { name: "user".to_owned(), secret: Secret::new(b"hidden").unwrap() };
-        assert_eq!(format!("{credential:?}"), "Credential { name: \"user\", secret: Secret }");
+        let credential = Credential {
+            name: "user".to_owned(),
+            secret: Secret::new(b"hidden").unwrap(),
+        };
+        assert_eq!(
+            format!("{credential:?}"),
+            "Credential { name: \"user\", secret: Secret }"
+        );
     }
 }

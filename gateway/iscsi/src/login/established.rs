@@ -1,7 +1,6 @@
 //! What a finished login hands to the full feature phase.
 
-use std::fmt;
-
+use crate::chap::ChapAlgorithm;
 use crate::name::IscsiName;
 use crate::params::Parameters;
 
@@ -55,25 +54,4 @@ pub enum Authentication {
         /// Whether the target authenticated itself too.
         mutual: bool,
     },
-}
-
-/// Hashes of CHAP that are spoken here, by their number in CHAP_A (IANA, PPP Authentication Algorithms).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChapAlgorithm {
-    /// 5: MD5 (RFC 1994), 16 bytes.
-    Md5,
-    /// 7: SHA-256, 32 bytes.
-    Sha256,
-    /// 8: SHA3-256, 32 bytes.
-    Sha3_256,
-}
-
-impl fmt::Display for ChapAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Md5 => "MD5",
-            Self::Sha256 => "SHA-256",
-            Self::Sha3_256 => "SHA3-256",
-        })
-    }
 }

@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::chap::ChapError;
 use crate::environment::Refusal;
 use crate::name::NameError;
+use crate::negotiation::KeyError;
 use crate::text::TextError;
 
 /// Status-Class (high byte) and Status-Detail (low byte) of a login response.
@@ -74,6 +75,27 @@ pub struct LoginFailure {
     pub reason: FailureReason,
 }
 
+impl From<FailureReason> for LoginFailure {
+    fn from(reason: FailureReason) -> Self {
+        Self {
+            status: reason.status(),
+            reason,
+        }
+    }
+}
+
+impl From<TextError> for LoginFailure {
+    fn from(error: TextError) -> Self {
+        FailureReason::from(error).into()
+    }
+}
+
+impl From<KeyError> for LoginFailure {
+    fn from(error: KeyError) -> Self {
+        FailureReason::from(error).into()
+    }
+}
+
 /// Why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FailureReason {
@@ -83,6 +105,12 @@ pub enum FailureReason {
     /// A PDU of the login breaks RFC 7143.
     #[error("{0}")]
     Protocol(&'static str),
+    /// Another PDU where only login requests may come.
+    #[error("a PDU with opcode {opcode:#04x} during login")]
+    NotALoginRequest {
+        /// Its opcode.
+        opcode: u8,
+    },
     /// No common version of the protocol: only version 0 is spoken.
     #[error("the initiator speaks versions {min} to {max}, only version 0 is spoken here")]
     Version {
@@ -113,12 +141,46 @@ pub enum FailureReason {
     /// The text of a login request is malformed.
     #[error("{0}")]
     Text(#[from] TextError),
+    /// SessionType is neither Normal nor Discovery.
+    #[error("unknown SessionType")]
+    UnknownSessionType,
+    /// Nothing but authentication is offered, where none is set up for the initiator.
+    #[error("AuthMethod offers nothing that is set up for the initiator")]
+    NoCommonAuthMethod,
     /// CHAP is required, but the initiator did not offer it or went past it.
     #[error("CHAP is required but the initiator does not do it")]
     AuthenticationRequired,
     /// CHAP was tried and failed.
     #[error("CHAP: {0}")]
     Chap(#[from] ChapError),
+}
+
+impl FailureReason {
+    /// The status that tells the initiator.
+    pub fn status(&self) -> LoginStatus {
+        match self {
+            Self::Refused(refusal) => refusal.status(),
+            Self::Protocol(_) | Self::Key { .. } | Self::Text(_) => LoginStatus::InitiatorError,
+            Self::NotALoginRequest { .. } => LoginStatus::InvalidDuringLogin,
+            Self::Version { .. } => LoginStatus::UnsupportedVersion,
+            Self::MissingKey(_) => LoginStatus::MissingParameter,
+            // No target has a malformed name.
+            Self::Name {
+                key: "TargetName", ..
+            } => LoginStatus::NotFound,
+            Self::Name { .. } => LoginStatus::InitiatorError,
+            Self::UnknownSessionType => LoginStatus::SessionTypeNotSupported,
+            Self::NoCommonAuthMethod | Self::AuthenticationRequired | Self::Chap(_) => {
+                LoginStatus::AuthenticationFailure
+            }
+        }
+    }
+}
+
+impl From<KeyError> for FailureReason {
+    fn from(KeyError { key, problem }: KeyError) -> Self {
+        Self::Key { key, problem }
+    }
 }
 
 #[cfg(test)]
@@ -142,7 +204,11 @@ mod tests {
             (Refusal::ServiceUnavailable, 3, 1),
             (Refusal::OutOfResources, 3, 2),
         ] {
-            assert_eq!((refusal.status().class(), refusal.status().detail()), (class, detail), "{refusal}");
+            assert_eq!(
+                (refusal.status().class(), refusal.status().detail()),
+                (class, detail),
+                "{refusal}"
+            );
         }
     }
 }
