@@ -1,1 +1,67 @@
-fn main(){}
+//! The `holdfast` command: the daemons, a whole system for one machine, and what administrators need.
+//!
+//! Each command has a file or folder of its own; this one only reads arguments and reports errors. It is the one crate with
+//! an allocator and with `anyhow`: errors end here, as a line for a person.
+
+mod cluster_file;
+mod daemon;
+mod dev;
+mod endpoint;
+mod gateway;
+mod http_client;
+mod session;
+mod storaged;
+mod telemetry;
+mod volume;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Clustered iSCSI target: volumes on storage nodes, served to unmodified initiators.
+#[derive(Parser)]
+#[command(name = "holdfast", version, max_term_width = 100, propagate_version = true)]
+struct Arguments {
+    #[command(flatten)]
+    telemetry: telemetry::Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a whole system on this machine: one gateway and one storage node, data in a folder
+    Dev(dev::Options),
+    /// Run a gateway: serve a storage node's volumes over iSCSI
+    Gateway(gateway::Options),
+    /// Run a storage daemon: keep volumes in a folder, serve them to gateways over gRPC
+    Storaged(storaged::Options),
+    /// List, create, import and export volumes
+    #[command(subcommand)]
+    Volume(volume::Command),
+    /// Look at the sessions of a gateway
+    #[command(subcommand)]
+    Session(session::Command),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    telemetry::start(&arguments.telemetry);
+    let result = match arguments.command {
+        Command::Dev(options) => dev::run(options),
+        Command::Gateway(options) => gateway::run(options),
+        Command::Storaged(options) => storaged::run(options),
+        Command::Volume(command) => volume::run(command),
+        Command::Session(command) => session::run(command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Every session of this gateway: TSIHs, reinstatement, what one session asks of another, and the list for people.
+//!
+//! A session lives in its connection's task; here is only its address and description. The lock is held for look-ups alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_iscsi::environment::Refusal;
+use holdfast_iscsi::login::{Established, SessionIdentity};
+use holdfast_proto::VolumeId;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::Limits;
+
+/// What a session is asked to do by somebody else.
+#[derive(Debug)]
+pub(crate) enum SessionCommand {
+    /// Close the connection at once; what was sent to storage is settled before the session is forgotten.
+    Close(EndCause),
+    /// Another nexus has reset this volume's logical unit (`None`: the whole target): end its tasks with TASK ABORTED,
+    /// note the unit attention, and say when all are settled.
+    ResetByOther {
+        /// Logical units concerned.
+        volume: Option<VolumeId>,
+        /// Answered when settled.
+        settled: oneshot::Sender<()>,
+    },
+    /// What this session itself asked of the others is done.
+    OthersReset {
+        /// The session's own number for the task management function.
+        token: u64,
+    },
+    /// The gateway stops: ask the initiator to log out.
+    RequestLogout {
+        /// Seconds that it has.
+        seconds: u16,
+    },
+}
+
+/// Why a session is ended from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndCause {
+    /// The same initiator port logged in again (RFC 7143, 6.3.5).
+    Reinstated,
+    /// TARGET COLD RESET (RFC 7143, 11.5.1).
+    ColdReset,
+    /// The gateway stops.
+    Shutdown,
+}
+
+/// One line of the session list.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionInfo {
+    /// Number of the session in this run of the gateway.
+    pub id: u64,
+    /// Initiator's iSCSI name.
+    pub initiator: String,
+    /// Initiator's alias, if it told one.
+    pub alias: Option<String>,
+    /// ISID, twelve hexadecimal digits.
+    pub isid: String,
+    /// Target's iSCSI name; none for a discovery session.
+    pub target: Option<String>,
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// Initiator's address and port.
+    pub peer: String,
+    /// `CRC32C` or `None`.
+    pub header_digest: &'static str,
+    /// `CRC32C` or `None`.
+    pub data_digest: &'static str,
+    /// `None`, `CHAP-MD5`, `CHAP-SHA256` or `CHAP-SHA3-256`.
+    pub auth: String,
+    /// Whether the target authenticated itself too.
+    pub mutual: bool,
+    /// The other operational parameters.
+    pub parameters: ParameterInfo,
+}
+
+/// Operational parameters of a session (RFC 7143, 13); lengths in bytes.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the fields are the keys of RFC 7143, 13, in snake case")]
+pub struct ParameterInfo {
+    pub initiator_max_recv_data_segment_length: u32,
+    pub target_max_recv_data_segment_length: u32,
+    pub max_burst_length: u32,
+    pub first_burst_length: u32,
+    pub initial_r2t: bool,
+    pub immediate_data: bool,
+    pub max_outstanding_r2t: u16,
+    pub default_time2wait: u16,
+    pub default_time2retain: u16,
+    pub error_recovery_level: u8,
+    pub max_connections: u16,
+}
+
+impl SessionInfo {
+    fn new(id: u64, peer: String, established: &Established) -> Self {
+        let identity = &established.identity;
+        let parameters = &established.parameters;
+        let digest = |on: bool| if on { "CRC32C" } else { "None" };
+        let (auth, mutual) = established.authentication.describe();
+        Self {
+            id,
+            initiator: identity.initiator.to_string(),
+            alias: identity.initiator_alias.clone(),
+            isid: identity.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            target: identity.target.as_ref().map(ToString::to_string),
+            tsih: established.tsih,
+            peer,
+            header_digest: digest(parameters.header_digest),
+            data_digest: digest(parameters.data_digest),
+            auth,
+            mutual,
+            parameters: ParameterInfo {
+                initiator_max_recv_data_segment_length: parameters.max_send_data_segment_length,
+                target_max_recv_data_segment_length: parameters.max_recv_data_segment_length,
+                max_burst_length: parameters.max_burst_length,
+                first_burst_length: parameters.first_burst_length,
+                initial_r2t: parameters.initial_r2t,
+                immediate_data: parameters.immediate_data,
+                max_outstanding_r2t: parameters.max_outstanding_r2t,
+                default_time2wait: parameters.default_time2wait,
+                default_time2retain: parameters.default_time2retain,
+                error_recovery_level: parameters.error_recovery_level,
+                max_connections: parameters.max_connections,
+            },
+        }
+    }
+}
+
+/// How others reach a session, and how they learn that all of it is settled.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionHandle {
+    pub(crate) commands: mpsc::UnboundedSender<SessionCommand>,
+    /// Becomes true when nothing that the session sent to storage is open any more.
+    pub(crate) settled: watch::Receiver<bool>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    identity: SessionIdentity,
+    cid: u16,
+    handle: SessionHandle,
+    /// Set when the login has come to its end.
+    info: Option<SessionInfo>,
+}
+
+/// The table of sessions.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    limits: Limits,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_tsih: HashMap<u16, Entry>,
+    last_tsih: u16,
+    last_id: u64,
+}
+
+/// A place in the table, given at the end of a login.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) tsih: u16,
+    pub(crate) id: u64,
+    /// The session that this one replaces; its tasks are settled before the new one's commands run (hazard A6).
+    pub(crate) predecessor: Option<watch::Receiver<bool>>,
+}
+
+impl Registry {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, inner: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds or makes the TSIH for a login that is about to succeed (RFC 7143, 6.3.1): a new session, or the
+    /// reinstatement of one with the same initiator port and target. `requested` is the TSIH in the request, 0 for none.
+    pub(crate) fn assign(
+        &self,
+        identity: &SessionIdentity,
+        requested: u16,
+        cid: u16,
+        handle: SessionHandle,
+    ) -> Result<Place, Refusal> {
+        let inner = &mut *self.lock();
+        let same = inner
+            .by_tsih
+            .iter()
+            .find(|(_, entry)| is_same_port(&entry.identity, identity))
+            .map(|(tsih, entry)| (*tsih, entry.cid));
+        match same {
+            Some((tsih, _)) if requested != 0 && requested != tsih => return Err(Refusal::SessionDoesNotExist),
+            Some((_, old_cid)) if requested != 0 && old_cid != cid => return Err(Refusal::TooManyConnections),
+            None if requested != 0 => return Err(Refusal::SessionDoesNotExist),
+            _ => {}
+        }
+        let predecessor = same.and_then(|(tsih, _)| inner.by_tsih.remove(&tsih)).map(|entry| {
+            // A task that is gone already has settled; nobody is left to tell.
+            let _ = entry.handle.commands.send(SessionCommand::Close(EndCause::Reinstated));
+            entry.handle.settled
+        });
+        let of_initiator =
+            inner.by_tsih.values().filter(|entry| entry.identity.initiator == identity.initiator).count();
+        if of_initiator >= self.limits.sessions_per_initiator || inner.by_tsih.len() >= self.limits.sessions {
+            return Err(Refusal::OutOfResources);
+        }
+        let tsih = match same {
+            Some((tsih, _)) if requested != 0 => tsih,
+            _ => inner.free_tsih().ok_or(Refusal::OutOfResources)?,
+        };
+        inner.last_id += 1;
+        let id = inner.last_id;
+        let entry = Entry { id, identity: identity.clone(), cid, handle, info: None };
+        inner.by_tsih.insert(tsih, entry);
+        Ok(Place { tsih, id, predecessor })
+    }
+
+    /// The login of the session at this place has come to its end.
+    pub(crate) fn established(&self, place: &Place, peer: String, established: &Established) {
+        if let Some(entry) = self.lock().by_tsih.get_mut(&place.tsih)
+            && entry.id == place.id
+        {
+            entry.info = Some(SessionInfo::new(place.id, peer, established));
+        }
+    }
+
+    /// Forgets a session that has ended, unless its TSIH belongs to a successor by now.
+    pub(crate) fn remove(&self, tsih: u16, id: u64) {
+        let inner = &mut *self.lock();
+        if inner.by_tsih.get(&tsih).is_some_and(|entry| entry.id == id) {
+            inner.by_tsih.remove(&tsih);
+        }
+    }
+
+    /// All sessions that are logged in to `target`, but for number `except`.
+    pub(crate) fn others_of_target(&self, target: &str, except: u64) -> Vec<SessionHandle> {
+        self.lock()
+            .by_tsih
+            .values()
+            .filter(|entry| entry.id != except)
+            .filter(|entry| entry.identity.target.as_ref().is_some_and(|name| name.as_str() == target))
+            .map(|entry| entry.handle.clone())
+            .collect()
+    }
+
+    /// Every session, discovery sessions and logins about to succeed included.
+    pub(crate) fn all(&self) -> Vec<SessionHandle> {
+        self.lock().by_tsih.values().map(|entry| entry.handle.clone()).collect()
+    }
+
+    /// The list for people, in the order of logins.
+    pub(crate) fn list(&self) -> Vec<SessionInfo> {
+        let mut list: Vec<_> = self.lock().by_tsih.values().filter_map(|entry| entry.info.clone()).collect();
+        list.sort_by_key(|info| info.id);
+        list
+    }
+}
+
+impl Inner {
+    /// The next TSIH in turn that is free; 0 is no TSIH.
+    fn free_tsih(&mut self) -> Option<u16> {
+        for _ in 0..=u16::MAX {
+            self.last_tsih = self.last_tsih.wrapping_add(1);
+            if self.last_tsih != 0 && !self.by_tsih.contains_key(&self.last_tsih) {
+                return Some(self.last_tsih);
+            }
+        }
+        None
+    }
+}
+
+/// Whether two identities name the same I_T nexus: initiator name, ISID and target (RFC 7143, 4.4.3).
+fn is_same_port(a: &SessionIdentity, b: &SessionIdentity) -> bool {
+    a.initiator == b.initiator && a.isid == b.isid && a.target == b.target
+}
