@@ -140,11 +140,10 @@ pub struct TaskManagement {
     pub lun: [u8; 8],
 }
 
-/// Task management functions that reach the shell (RFC 7143, 11.5.1).
+/// Task management functions that reach the shell (RFC 7143, 11.5.1). ABORT TASK is the session's own business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the variants carry the names of RFC 7143, 11.5.1")]
 pub enum TaskFunction {
-    AbortTask,
     AbortTaskSet,
     ClearTaskSet,
     LogicalUnitReset,
