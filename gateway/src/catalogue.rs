@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use holdfast_iscsi::name::IscsiName;
 use holdfast_proto::ids::VolumeId;
-use holdfast_proto::volumes::v1::volumes_client::VolumesClient;
-use holdfast_proto::volumes::v1::{ListRequest, Volume, VolumeKind};
+use holdfast_proto::volumes::volumes_client::VolumesClient;
+use holdfast_proto::volumes::{ListRequest, Volume, VolumeKind};
 use holdfast_scsi::{BlockSize, Limits, LogicalUnit, Target};
 use tracing::{info, warn};
 

@@ -163,7 +163,7 @@ fn shared(config: Config) -> Shared {
     let mut metrics_registry = MetricsRegistry::default();
     let metrics = Metrics::new(&mut metrics_registry);
     let limits = config.limits;
-    let first_burst = holdfast_iscsi::login::Offered::default().first_burst_length as usize;
+    let first_burst = holdfast_iscsi::negotiation::Offered::default().first_burst_length as usize;
     Shared {
         id: config.id,
         incarnation: incarnation(),

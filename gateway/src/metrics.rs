@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
+use holdfast_iscsi::session::Counters;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -56,6 +57,7 @@ pub(crate) struct Metrics {
     logins: Family<KindLabel, Counter>,
     ends: Family<KindLabel, Counter>,
     rejects: Counter,
+    irregularities: Family<KindLabel, Counter>,
     check_conditions: Family<SenseKeyLabel, Counter>,
     durations: Family<CommandLabels, Histogram, fn() -> Histogram>,
     bytes: Family<CommandLabels, Counter>,
@@ -83,6 +85,7 @@ impl Metrics {
             logins: Family::default(),
             ends: Family::default(),
             rejects: Counter::default(),
+            irregularities: Family::default(),
             check_conditions: Family::default(),
             durations: Family::new_with_constructor(duration_histogram as fn() -> Histogram),
             bytes: Family::default(),
@@ -104,6 +107,11 @@ impl Metrics {
             metrics.ends.clone(),
         );
         registry.register("rejects", "Reject PDUs sent", metrics.rejects.clone());
+        registry.register(
+            "irregularities",
+            "What initiators did that the protocol answers without ending the connection, by kind",
+            metrics.irregularities.clone(),
+        );
         registry.register(
             "check_conditions",
             "Commands ended with CHECK CONDITION, by sense key",
@@ -142,8 +150,18 @@ impl Metrics {
         self.ends.get_or_create(&KindLabel { kind: cause }).inc();
     }
 
-    pub(crate) fn count_rejects(&self, rejects: u64) {
-        self.rejects.inc_by(rejects);
+    /// Adds what an ended session has counted.
+    pub(crate) fn count_session(&self, counters: &Counters) {
+        self.rejects.inc_by(counters.rejects);
+        for (kind, count) in [
+            ("ignored_request", counters.ignored_requests),
+            ("discarded_data_out", counters.discarded_data_out),
+            ("data_digest_error", counters.data_digest_errors),
+            ("failed_task", counters.failed_tasks),
+            ("aborted_task", counters.aborted_tasks),
+        ] {
+            self.irregularities.get_or_create(&KindLabel { kind }).inc_by(count);
+        }
     }
 
     pub(crate) fn count_check_condition(&self, sense_key: u8) {

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_iscsi::environment::Refusal;
-use holdfast_iscsi::login::{Established, SessionIdentity};
-use holdfast_proto::VolumeId;
+use holdfast_iscsi::chap::ChapAlgorithm;
+use holdfast_iscsi::login::{Authentication, Established, SessionIdentity};
+use holdfast_proto::ids::VolumeId;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -100,7 +101,10 @@ impl SessionInfo {
         let identity = &established.identity;
         let parameters = &established.parameters;
         let digest = |on: bool| if on { "CRC32C" } else { "None" };
-        let (auth, mutual) = established.authentication.describe();
+        let (auth, mutual) = match &established.authentication {
+            Authentication::None => ("None", false),
+            Authentication::Chap { algorithm, mutual, .. } => (chap_name(*algorithm), *mutual),
+        };
         Self {
             id,
             initiator: identity.initiator.to_string(),
@@ -111,7 +115,7 @@ impl SessionInfo {
             peer,
             header_digest: digest(parameters.header_digest),
             data_digest: digest(parameters.data_digest),
-            auth,
+            auth: auth.to_owned(),
             mutual,
             parameters: ParameterInfo {
                 initiator_max_recv_data_segment_length: parameters.max_send_data_segment_length,
@@ -127,6 +131,14 @@ impl SessionInfo {
                 max_connections: parameters.max_connections,
             },
         }
+    }
+}
+
+fn chap_name(algorithm: ChapAlgorithm) -> &'static str {
+    match algorithm {
+        ChapAlgorithm::Md5 => "CHAP-MD5",
+        ChapAlgorithm::Sha256 => "CHAP-SHA256",
+        ChapAlgorithm::Sha3_256 => "CHAP-SHA3-256",
     }
 }
 

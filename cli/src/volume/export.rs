@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use holdfast_proto::block::Kind;
 use holdfast_proto::ids::VolumeId;
-use holdfast_proto::volumes::v1::Volume;
+use holdfast_proto::volumes::Volume;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 

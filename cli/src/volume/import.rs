@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use holdfast_proto::block::Kind;
 use holdfast_proto::ids::VolumeId;
 use holdfast_proto::units::SHARD_BYTES;
-use holdfast_proto::volumes::v1::Volume;
+use holdfast_proto::volumes::Volume;
 use rustix::fs::SeekFrom as SparseSeek;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;

@@ -13,8 +13,8 @@ use clap::{Args, Subcommand};
 use holdfast_gateway::TARGET_PREFIX;
 use holdfast_proto::ids::VolumeName;
 use holdfast_proto::units::{BlockSize, SizeBytes};
-use holdfast_proto::volumes::v1::volumes_client::VolumesClient;
-use holdfast_proto::volumes::v1::{CreateRequest, GetRequest, ListRequest, Usage, Volume, VolumeKind};
+use holdfast_proto::volumes::volumes_client::VolumesClient;
+use holdfast_proto::volumes::{CreateRequest, GetRequest, ListRequest, Usage, Volume, VolumeKind};
 use serde_json::json;
 use tonic::transport::Channel;
 

@@ -16,14 +16,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_iscsi::connection::{Connection, ConnectionConfig};
-use holdfast_iscsi::environment::Environment as _;
+use holdfast_iscsi::connection::{Connection, ConnectionConfig, LOGIN_DATA_SEGMENT_BYTES};
 use holdfast_iscsi::frame::Decoder;
 use holdfast_iscsi::login::Established;
 use holdfast_iscsi::output::{Action, CloseReason, Output};
 use holdfast_iscsi::session::SessionLimits;
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, debug, info, info_span, warn};
 
@@ -93,7 +93,7 @@ impl Task {
         let started = Instant::now();
         let limits = &shared.limits;
         let config = ConnectionConfig {
-            session: SessionLimits {
+            limits: SessionLimits {
                 command_window: shared.memory.command_window(),
                 nop_interval: limits.nop_interval,
                 nop_timeout: limits.nop_timeout,
@@ -105,7 +105,7 @@ impl Task {
         Self {
             environment: ConnectionEnvironment::new(shared.clone(), local, handle.clone()),
             protocol: Connection::new(config, Duration::ZERO),
-            decoder: Decoder::new(holdfast_iscsi::login::MAX_DATA_SEGMENT_BYTES),
+            decoder: Decoder::new(LOGIN_DATA_SEGMENT_BYTES),
             outgoing: Outgoing::default(),
             output: Output::default(),
             session: None,
@@ -136,11 +136,12 @@ impl Task {
 
     /// Runs until the protocol asks for the end or the socket fails.
     async fn exchange(&mut self, stream: &mut TcpStream) -> std::io::Result<()> {
+        let (mut incoming, outward) = stream.split();
         let mut timer = pin!(tokio::time::sleep(self.until_deadline()));
         loop {
-            self.outgoing.send(stream)?;
+            self.outgoing.send(&outward)?;
             if self.end.is_some() {
-                return self.send_rest(stream).await;
+                return self.send_rest(&outward).await;
             }
             let reading = !self.outgoing.is_over(self.shared.limits.send_queue_bytes);
             tokio::select! {
@@ -151,13 +152,13 @@ impl Task {
                         session.tasks.advance(protocol, &mut self.output);
                     }
                 }
-                read = stream.read_buf(self.decoder.buffer()), if reading => {
+                read = incoming.read_buf(self.decoder.buffer()), if reading => {
                     if read? == 0 {
                         return Ok(());
                     }
                     self.take_pdus();
                 }
-                writable = stream.ready(Interest::WRITABLE), if !self.outgoing.is_empty() => {
+                writable = outward.writable(), if !self.outgoing.is_empty() => {
                     writable?;
                 }
                 () = &mut timer => {
@@ -265,11 +266,11 @@ impl Task {
     }
 
     /// Gives the last PDUs a moment to leave: a login refusal, a logout response.
-    async fn send_rest(&mut self, stream: &mut TcpStream) -> std::io::Result<()> {
+    async fn send_rest(&mut self, outward: &WriteHalf<'_>) -> std::io::Result<()> {
         let all = async {
             while !self.outgoing.is_empty() {
-                stream.ready(Interest::WRITABLE).await?;
-                self.outgoing.send(stream)?;
+                outward.writable().await?;
+                self.outgoing.send(outward)?;
             }
             Ok(())
         };
@@ -294,9 +295,11 @@ impl Task {
     }
 
     /// One line and one count for each end; bad input is a warning, limited in rate.
-    fn report_end(&self, cause: &'static str) {
+    fn report_end(&mut self, cause: &'static str) {
         self.shared.metrics.count_end(cause);
-        self.shared.metrics.count_rejects(self.protocol.counters().rejects);
+        if let Some(session) = self.protocol.session() {
+            self.shared.metrics.count_session(session.counters());
+        }
         match &self.end {
             None => info!(cause, "the initiator closed the connection"),
             Some(CloseReason::LoginFailed(failure)) => {

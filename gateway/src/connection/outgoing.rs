@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 
-use holdfast_iscsi::frame::{Encoder, WriteQueue};
+use holdfast_iscsi::frame::WriteQueue;
 use holdfast_iscsi::output::Output;
-use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
 
 use crate::memory::Reservation;
 
@@ -15,7 +15,6 @@ const MAX_SLICES: usize = 64;
 /// Encoded PDUs on their way to the socket.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    encoder: Encoder,
     queue: WriteQueue,
     /// Bytes that the socket has taken, since the beginning.
     sent_bytes: u64,
@@ -25,13 +24,13 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     pub(crate) fn set_digests(&mut self, header: bool, data: bool) {
-        self.encoder.set_digests(header, data);
+        self.queue.set_digests(header, data);
     }
 
     /// Encodes the PDUs that the protocol has made.
     pub(crate) fn queue(&mut self, output: &mut Output) {
         while let Some(pdu) = output.pdus.pop_front() {
-            self.encoder.encode(pdu, &mut self.queue);
+            self.queue.push(pdu);
         }
     }
 
@@ -53,7 +52,7 @@ impl Outgoing {
     }
 
     /// Sends as much as the socket takes now.
-    pub(crate) fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
+    pub(crate) fn send(&mut self, stream: &WriteHalf<'_>) -> io::Result<()> {
         while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let filled = self.queue.io_slices(&mut slices);

@@ -365,7 +365,6 @@ impl Tasks {
         let TaskManagement { token, function, lun } = request;
         let mut outcome = TaskManagementOutcome::Complete;
         match function {
-            TaskFunction::AbortTask => {}
             TaskFunction::AbortTaskSet | TaskFunction::ClearTaskSet => {
                 if self.mapped_lun(lun).is_none() {
                     outcome = TaskManagementOutcome::LunDoesNotExist;

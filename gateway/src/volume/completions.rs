@@ -47,7 +47,7 @@ pub(crate) struct PartDone {
 }
 
 /// The queue of one connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Completions {
     queue: RefCell<VecDeque<PartDone>>,
     waiting: Cell<Option<Waker>>,

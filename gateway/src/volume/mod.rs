@@ -6,8 +6,7 @@ mod null;
 mod parts;
 mod running;
 
-pub(crate) use completions::{Completions, PartError};
+pub(crate) use completions::PartError;
 pub(crate) use lane::Lane;
-pub(crate) use null::zeros;
 pub(crate) use parts::{BlockOperation, ByteRange};
 pub(crate) use running::{Backend, OperationDone, Operations};

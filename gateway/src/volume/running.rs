@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use holdfast_proto::VolumeId;
+use holdfast_proto::ids::VolumeId;
 
 use super::completions::{Completions, PartDone, PartError, PartToken};
 use super::lane::Lane;
