@@ -38,7 +38,7 @@ fn last_block(call: &UnitCall<'_>) -> u64 {
 }
 
 /// PMI=1 asks for the last block before a substantial delay; there is none before the end. With PMI=0 the address
-/// has to be zero (SBC-3, 5.15.1).
+/// has to be zero (SBC-3, READ CAPACITY (10)).
 fn check_pmi(call: &UnitCall<'_>, lba: u64, pmi: bool) -> Result<(), Sense> {
     match (pmi, lba) {
         (false, 0) => Ok(()),

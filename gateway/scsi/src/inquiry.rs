@@ -14,7 +14,7 @@ const REVISION: &[u8; 4] = b"0001";
 /// Length of the standard INQUIRY data in bytes, version descriptors and the reserved bytes behind them included.
 const STANDARD_BYTES: u8 = 96;
 
-/// SAM-5, SPC-4, SBC-3 and iSCSI, none of them with a claimed revision (SPC-4, annex F.5).
+/// SAM-5, SPC-4, SBC-3 and iSCSI, none of them with a claimed revision (SPC-4, version descriptor values).
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
 
 pub(crate) fn inquiry(call: &mut PortCall<'_>) -> Result<Plan, Sense> {

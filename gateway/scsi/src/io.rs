@@ -42,7 +42,7 @@ pub enum Operation {
         /// Where to.
         range: BlockRange,
         /// The range may be unmapped instead, but only if the block is all zeros: unmapped blocks read as zeros, and
-        /// the host reads what it wrote (SBC-3, 5.43: with LBPRZ=1 other data is written).
+        /// the host reads what it wrote (SBC-3, WRITE SAME (16): with LBPRZ=1 other data is written).
         unmap: bool,
         /// The block comes as Data-Out; otherwise (NDOB) it is all zeros.
         data_out: bool,

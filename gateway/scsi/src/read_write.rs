@@ -1,4 +1,4 @@
-//! READ and WRITE (6), (10), (12) and (16) (SBC-3, 5.8 to 5.14 and 5.32 to 5.39).
+//! READ and WRITE (6), (10), (12) and (16) of SBC-3.
 //!
 //! DPO and FUA change nothing: every write is durable before its status. RDPROTECT and WRPROTECT are refused by the
 //! usage data, for the unit has no protection information.
@@ -19,7 +19,7 @@ struct Extent {
 
 impl Extent {
     fn in_cdb_6(cdb: Cdb<'_>) -> Self {
-        // A length of zero means 256 blocks here, and here only (SBC-3, 5.8).
+        // A length of zero means 256 blocks here, and here only (SBC-3, READ (6)).
         let blocks = match cdb.u8(4) {
             0 => 256,
             length => u32::from(length),
@@ -112,7 +112,7 @@ fn write(call: &UnitCall<'_>, extent: &Extent) -> Result<Plan, Sense> {
     })
 }
 
-/// The range, or `None` for a transfer of nothing, which is no error (SBC-3, 5.9).
+/// The range, or `None` for a transfer of nothing, which is no error (SBC-3, READ (10)).
 fn check(call: &UnitCall<'_>, extent: &Extent) -> Result<Option<BlockRange>, Sense> {
     let range = call.unit.range(extent.lba, u64::from(extent.blocks))?;
     if extent.blocks > call.unit.max_transfer_blocks() {

@@ -12,14 +12,15 @@ struct SelectReport {
 }
 
 impl SelectReport {
-    /// SELECT REPORT field (SPC-4, table 273, and 10h to 12h of SPC-5). There are no administrative and no subsidiary
-    /// logical units here, so that these lists are empty, which is an answer and not an error.
+    /// SELECT REPORT field (SPC-4, 6.33). No unit here is an administrative logical unit or subsidiary to one, so
+    /// that lists of these alone (10h, 12h) are empty, which is an answer and not an error; all units belong to the
+    /// "administrative and not conglomerate" ones (11h).
     fn parse(code: u8) -> Result<Self, Sense> {
         let (units, well_known) = match code {
-            0x00 => (true, false),
+            0x00 | 0x11 => (true, false),
             0x01 => (false, true),
             0x02 => (true, true),
-            0x10..=0x12 => (false, false),
+            0x10 | 0x12 => (false, false),
             _ => return Err(Sense::invalid_field_in_cdb(2)),
         };
         Ok(Self { units, well_known })

@@ -7,7 +7,7 @@ use crate::sense::{Sense, SenseFormat};
 /// Status of a command (SAM-5, 5.3.1). The number is the byte that goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the variants carry the names of SAM-5, table 33")]
+#[allow(missing_docs, reason = "the variants carry the names of SAM-5")]
 pub enum Status {
     Good = 0x00,
     CheckCondition = 0x02,

@@ -1,4 +1,4 @@
-//! SYNCHRONIZE CACHE (10) and (16) (SBC-3, 5.22 and 5.23).
+//! SYNCHRONIZE CACHE (10) and (16) of SBC-3.
 
 use std::sync::Arc;
 

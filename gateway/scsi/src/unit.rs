@@ -31,7 +31,7 @@ impl BlockSize {
         }
     }
 
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT (SBC-3, 5.16.2): physical blocks have 4 KiB.
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT (SBC-3, 5.16): physical blocks have 4 KiB.
     pub const fn physical_exponent(self) -> u8 {
         match self {
             Self::Bytes512 => 3,
@@ -57,7 +57,7 @@ impl TryFrom<u32> for BlockSize {
     }
 }
 
-/// What one command may ask for: the block limits VPD page (SBC-3, 6.5.3). Enforced, not just reported.
+/// What one command may ask for: the block limits VPD page (SBC-3). Enforced, not just reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest READ, WRITE and the like, in bytes.
@@ -90,7 +90,7 @@ impl Default for Limits {
     }
 }
 
-/// A 64-bit NAA identifier of the locally assigned kind (SPC-4, 7.8.6.6.4: NAA 3h in the first nibble), made of 60
+/// A 64-bit NAA identifier of the locally assigned kind (SPC-4, 7.8.6: NAA 3h in the first nibble), made of 60
 /// bits that the caller has drawn. Made once per volume, never used again.
 pub const fn locally_assigned_naa(bits: u64) -> u64 {
     (bits & 0x0fff_ffff_ffff_ffff) | (0x3 << 60)

@@ -59,7 +59,8 @@ impl UnitAttention {
         Sense::new(SenseKey::UnitAttention, self.additional_sense())
     }
 
-    /// Precedence level: a lower number is reported earlier (SAM-5, table 52). Events of one level keep their order.
+    /// Precedence level (SAM-5, unit attention condition precedence level): a lower number is reported earlier.
+    /// Events of one level keep their order.
     const fn level(self) -> u8 {
         match self {
             Self::PowerOn | Self::DeviceInternalReset => 0,

@@ -1,4 +1,4 @@
-//! WRITE SAME (10) and (16) (SBC-3, 5.42 and 5.43).
+//! WRITE SAME (10) and (16) of SBC-3.
 //!
 //! ANCHOR is refused by the usage data (ANC_SUP=0), as are the obsolete PBDATA and LBDATA.
 

@@ -7,12 +7,12 @@ use crate::sense::{AdditionalSense, Sense};
 use crate::unit::LogicalUnit;
 use pages::{Page, Values};
 
-/// Page code for all pages (SPC-4, table 364).
+/// Page code for all pages.
 const ALL_PAGES: u8 = 0x3f;
 /// Subpage code for all subpages.
 const ALL_SUBPAGES: u8 = 0xff;
 
-/// WP and DPOFUA of the DEVICE-SPECIFIC PARAMETER (SBC-3, 6.4.1).
+/// WP and DPOFUA of the DEVICE-SPECIFIC PARAMETER (SBC-3, mode parameter header).
 const WRITE_PROTECT: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 
@@ -96,7 +96,8 @@ fn device_specific(unit: &LogicalUnit) -> u8 {
     DPOFUA | if unit.read_only { WRITE_PROTECT } else { 0 }
 }
 
-/// Number of blocks (4; all ones when there are more), reserved, block length (3) (SBC-3, 6.4.2.2).
+/// Number of blocks (4; all ones when there are more), reserved, block length (3): the short LBA mode parameter block
+/// descriptor of SBC-3.
 fn short_descriptor(unit: &LogicalUnit) -> Vec<u8> {
     let mut descriptor = u32::try_from(unit.blocks)
         .unwrap_or(u32::MAX)
@@ -107,7 +108,7 @@ fn short_descriptor(unit: &LogicalUnit) -> Vec<u8> {
     descriptor
 }
 
-/// Number of blocks (8), reserved (4), block length (4) (SBC-3, 6.4.2.3).
+/// Number of blocks (8), reserved (4), block length (4): the long LBA mode parameter block descriptor of SBC-3.
 fn long_descriptor(unit: &LogicalUnit) -> Vec<u8> {
     let mut descriptor = unit.blocks.to_be_bytes().to_vec();
     descriptor.extend_from_slice(&[0; 4]);

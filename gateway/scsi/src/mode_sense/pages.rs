@@ -22,7 +22,7 @@ pub(super) enum Page {
 }
 
 impl Page {
-    /// All pages in ascending order of their codes, which is the order of MODE SENSE (SPC-4, 6.11.1).
+    /// All pages in ascending order of their codes, which is the order of MODE SENSE.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [
             Self::ReadWriteErrorRecovery,
@@ -63,13 +63,13 @@ impl Page {
     }
 }
 
-/// AWRE and ARRE: storage repairs a block from another copy by itself (SBC-3, 6.4.8).
+/// AWRE and ARRE: storage repairs a block from another copy by itself (SBC-3, read-write error recovery mode page).
 const READ_WRITE_ERROR_RECOVERY: [u8; 10] = [0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// WCE=0: a write is durable before its status. RCD=0: reads may come from a cache (SBC-3, 6.4.5).
+/// WCE=0: a write is durable before its status. RCD=0: reads may come from a cache (SBC-3, caching mode page).
 const CACHING: [u8; 18] = [0; 18];
 
-/// DEXCPT: no informational exceptions are reported (SPC-4, 7.5.11).
+/// DEXCPT: no informational exceptions are reported (SPC-4, informational exceptions control mode page).
 const INFORMATIONAL_EXCEPTIONS: [u8; 10] = [0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// ```text

@@ -21,10 +21,10 @@ pub struct Command {
     pub opcode: u8,
     /// Service action, where the operation code has any.
     pub service_action: Option<u16>,
-    /// CDB usage data (SPC-4, 6.35.3): the operation code, then one bit set for each bit that may be set. Its length
+    /// CDB usage data (SPC-4, 6.35): the operation code, then one bit set for each bit that may be set. Its length
     /// is the length of the CDB. A CDB with any other bit set is refused.
     pub usage: &'static [u8],
-    /// Nominal and recommended command timeout in seconds (SPC-4, 6.35.4); 0 says nothing.
+    /// Nominal and recommended command timeout in seconds (SPC-4, 6.35); 0 says nothing.
     pub timeouts_s: (u32, u32),
     /// Changes the medium: refused on a read-only unit.
     pub writes: bool,
@@ -37,7 +37,7 @@ pub struct Command {
     pub(crate) handler: Handler,
 }
 
-/// How a command meets a pending unit attention condition (SAM-5, 5.14.1).
+/// How a command meets a pending unit attention condition (SAM-5, 5.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitAttentions {
     /// The condition is reported instead of running the command.
@@ -48,7 +48,8 @@ pub enum UnitAttentions {
     Returned,
 }
 
-/// How a persistent reservation that another nexus holds affects a command (SPC-4, table 65; SBC-3, table 13).
+/// How a persistent reservation that another nexus holds affects a command (SPC-4 and SBC-3, commands allowed in the
+/// presence of various reservations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reservation {
     /// Runs under every kind of reservation.

@@ -11,7 +11,7 @@ use crate::{
 type OnUnit = fn(&UnitCall<'_>) -> Result<Plan, Sense>;
 type OnPort = fn(&mut PortCall<'_>) -> Result<Plan, Sense>;
 
-/// Group numbers are accepted and have no effect (SBC-3, 4.22; GROUP_SUP=0).
+/// Group numbers are accepted and have no effect (GROUP_SUP=0).
 const GROUP: u8 = 0x1f;
 /// DPO and FUA: allowed, and satisfied by every command, for there is no volatile cache (DPOFUA=1, WCE=0).
 const DPO_FUA: u8 = 0x18;

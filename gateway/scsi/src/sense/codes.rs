@@ -1,4 +1,4 @@
-//! Additional sense codes (SPC-4, annex F.2), as far as this target has a use for them.
+//! Additional sense codes (SPC-4, additional sense codes), as far as this target has a use for them.
 
 use std::fmt;
 

@@ -86,7 +86,7 @@ impl Sense {
 }
 
 impl FieldPointer {
-    /// SKSV (7), C/D (6), BPV (3), bit pointer (2..0); field pointer in two bytes (SPC-4, 4.5.2.4.2).
+    /// SKSV (7), C/D (6), BPV (3), bit pointer (2..0); field pointer in two bytes (SPC-4, 4.5).
     fn sense_key_specific(self) -> [u8; 3] {
         let in_cdb = if self.in_cdb { 0x40 } else { 0 };
         let bit = self.bit.map_or(0, |bit| 0x08 | (bit & 0x07));

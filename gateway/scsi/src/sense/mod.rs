@@ -9,10 +9,10 @@ use std::fmt;
 
 pub use codes::AdditionalSense;
 
-/// Sense key (SPC-4, table 48).
+/// Sense key (SPC-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the variants carry the names of SPC-4, table 48")]
+#[allow(missing_docs, reason = "the variants carry the names of SPC-4")]
 pub enum SenseKey {
     NoSense = 0x0,
     RecoveredError = 0x1,
@@ -62,7 +62,7 @@ pub enum SenseFormat {
     Descriptor,
 }
 
-/// Which field is in error: the sense key specific data of ILLEGAL REQUEST (SPC-4, 4.5.2.4.2).
+/// Which field is in error: the sense key specific data of ILLEGAL REQUEST (SPC-4, 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldPointer {
     /// The field is in the CDB (C/D bit); otherwise in the parameter list.

@@ -1,4 +1,4 @@
-//! Block limits (B0h), block device characteristics (B1h) and logical block provisioning (B2h) (SBC-3, 6.5).
+//! Block limits (B0h), block device characteristics (B1h) and logical block provisioning (B2h) of SBC-3.
 
 use crate::unit::LogicalUnit;
 

@@ -13,7 +13,7 @@ const ISCSI: u8 = 0x50;
 /// PROTOCOL IDENTIFIER VALID.
 const PIV: u8 = 0x80;
 
-/// CODE SET (SPC-4, table 18).
+/// CODE SET.
 #[derive(Clone, Copy)]
 enum CodeSet {
     Binary = 0x1,
@@ -29,7 +29,7 @@ enum Association {
     TargetDevice = 0x20,
 }
 
-/// DESIGNATOR TYPE (SPC-4, table 592).
+/// DESIGNATOR TYPE (SPC-4, 7.8.6).
 #[derive(Clone, Copy)]
 enum Kind {
     T10VendorId = 0x1,
@@ -62,7 +62,8 @@ pub(super) fn device_identification(unit: Option<&LogicalUnit>, target: &Target)
             Kind::T10VendorId,
             &vendor_id,
         );
-        let name = scsi_name(&format!("naa.{:016X}", unit.naa));
+        // Lower case, as Linux writes the same identifier when it makes a name of the binary one.
+        let name = scsi_name(&format!("naa.{:016x}", unit.naa));
         put(
             &mut page,
             CodeSet::Utf8,
@@ -119,7 +120,7 @@ fn serial(unit: &LogicalUnit) -> impl Iterator<Item = u8> {
     unit.serial.bytes().take(MAX_SERIAL).map(printable)
 }
 
-/// A SCSI name string: ends with at least one null and fills a multiple of four bytes (SPC-4, 7.8.6.11).
+/// A SCSI name string (SPC-4, 7.8.6): ends with at least one null and fills a multiple of four bytes.
 fn scsi_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.push(0);

@@ -1,4 +1,4 @@
-//! Vital product data pages (SPC-4, 7.8; SBC-3, 6.5). One file for each group of pages; the table of them is here.
+//! Vital product data pages (SPC-4, 7.8, and SBC-3). One file for each group of pages; the table of them is here.
 
 mod block;
 mod extended;
