@@ -1,6 +1,7 @@
 //! What the end-to-end tests stand on: real processes, real initiators, and independent judges of both.
 //!
 //! - [`cluster`] starts `holdfast dev` in a folder of its own on free ports, kills it, starts it again.
+//! - [`split`] starts gateway and storage node apart, so that one of them can be frozen.
 //! - [`initiator`] is an iSCSI initiator written from the RFCs alone. It shares no code with the target, checks every
 //!   sequence number it is sent, and can send what no honest initiator would.
 //! - [`verify`] writes blocks that name the write they came from, and judges what is read after a crash.
@@ -16,6 +17,7 @@ pub mod initiator;
 pub mod process;
 pub mod random;
 pub mod report;
+pub mod split;
 pub mod tools;
 pub mod verify;
 pub mod wait;

@@ -1,0 +1,109 @@
+//! Task management (RFC 7143, 11.5) as one and as several initiators see it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use holdfast_tests::cluster::Cluster;
+use holdfast_tests::initiator::scsi::status;
+use holdfast_tests::initiator::{Command, Event, Session};
+
+use crate::support::{SECTOR, log_in, read, settle, write};
+
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const LOGICAL_UNIT_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
+const TASK_REASSIGN: u8 = 8;
+
+const COMPLETE: u8 = 0;
+const TASK_DOES_NOT_EXIST: u8 = 1;
+const REASSIGN_NOT_SUPPORTED: u8 = 4;
+const REJECTED: u8 = 255;
+
+/// A write of 1 MiB that gets no more of its data than went with the command.
+fn begin_unfinished_write(session: &mut Session, lba: u64) -> Result<u32> {
+    session.hold_r2t(true);
+    let tag = session.submit(Command::write_16(lba, vec![0xee; 1 << 20], SECTOR))?;
+    session.wait_for(|event| {
+        matches!(event, Event::ReadyToTransfer(r2t) if r2t.task_tag == tag).then_some(())
+    })?;
+    Ok(tag)
+}
+
+/// Fails if a completion of the task comes.
+fn ensure_no_status(session: &mut Session, tag: u32) -> Result<()> {
+    while let Some(event) = session.next_event_within(Duration::from_millis(200))? {
+        let is_its = matches!(&event, Event::Completion(completion) if completion.task_tag == tag);
+        ensure!(!is_its, "a status for an aborted task: {event:02x?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn abort_task_when_it_waits_for_data_then_no_status_and_nothing_written() -> Result<()> {
+    let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
+    let mut session = log_in(&cluster, "disk0")?;
+    let tag = begin_unfinished_write(&mut session, 0)?;
+    ensure!(session.manage_tasks(ABORT_TASK, 0, Some(tag))? == COMPLETE);
+    ensure_no_status(&mut session, tag)?;
+    session.forget(tag);
+    ensure!(read(&mut session, 0, 1)? == vec![0; SECTOR]);
+    Ok(())
+}
+
+#[test]
+fn abort_task_when_it_is_unknown_then_does_not_exist() -> Result<()> {
+    let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
+    let mut session = log_in(&cluster, "disk0")?;
+    // RefCmdSN is that of a command which was received and is over.
+    ensure!(session.manage_tasks(ABORT_TASK, 0, Some(0x7777))? == TASK_DOES_NOT_EXIST);
+    ensure!(session.manage_tasks(TASK_REASSIGN, 0, Some(0x7777))? == REASSIGN_NOT_SUPPORTED);
+    ensure!(session.manage_tasks(0x44, 0, None)? == REJECTED);
+    settle(&mut session)
+}
+
+#[test]
+fn abort_task_set_when_several_wait_then_none_gets_a_status() -> Result<()> {
+    let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
+    let mut session = log_in(&cluster, "disk0")?;
+    let tags = (0..4)
+        .map(|number| begin_unfinished_write(&mut session, number * 2048))
+        .collect::<Result<Vec<_>>>()?;
+    ensure!(session.manage_tasks(ABORT_TASK_SET, 0, None)? == COMPLETE);
+    for tag in tags {
+        ensure_no_status(&mut session, tag)?;
+        session.forget(tag);
+    }
+    session.hold_r2t(false);
+    write(&mut session, 0, vec![1; 1 << 20])
+}
+
+#[test]
+fn reset_when_another_initiator_asks_then_task_aborted_and_unit_attention() -> Result<()> {
+    for function in [LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
+        let cluster = Cluster::with_volumes(&["disk0=64MiB", "disk1=64MiB"])?;
+        let mut victim = log_in(&cluster, "disk0")?;
+        let mut stranger = log_in(&cluster, "disk1")?;
+        let mut resetter = log_in(&cluster, "disk0")?;
+        let tag = begin_unfinished_write(&mut victim, 0)?;
+        ensure!(resetter.manage_tasks(function, 0, None)? == COMPLETE);
+        let ended = victim.wait_for(|event| match event {
+            Event::Completion(completion) if completion.task_tag == tag => Some(completion.clone()),
+            _ => None,
+        })?;
+        ensure!(ended.status == status::TASK_ABORTED, "TAS=1: {ended:02x?}");
+        for session in [&mut victim, &mut resetter] {
+            let attention = session.execute(Command::test_unit_ready())?;
+            let sense = attention.sense().with_context(|| format!("{attention:02x?}"))?;
+            ensure!(sense.key == 6 && sense.code.0 == 0x29, "{sense:02x?}");
+            settle(session)?;
+        }
+        let other = stranger.execute(Command::test_unit_ready())?;
+        ensure!(
+            other.is_good(),
+            "another volume's session has noticed: {other:02x?}"
+        );
+        ensure!(read(&mut victim, 0, 1)? == vec![0; SECTOR]);
+    }
+    Ok(())
+}
