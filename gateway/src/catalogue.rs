@@ -98,25 +98,37 @@ fn served_target(volume: &Volume, group: u16) -> Result<ServedTarget, String> {
         port_group: group,
         luns: BTreeMap::from([(0, Arc::new(unit))]),
     };
-    Ok(ServedTarget { name, volume: volume.name.clone(), volume_id, backend, device })
+    Ok(ServedTarget {
+        name,
+        volume: volume.name.clone(),
+        volume_id,
+        backend,
+        device,
+    })
 }
 
 /// Asks the storage node for its volumes once.
 pub(crate) async fn fetch(shared: &Shared) -> Result<(), String> {
     let list = async {
         let channel = (shared.storage)().await?;
-        let answer =
-            VolumesClient::new(channel).list(ListRequest {}).await.map_err(|status| status.message().to_owned())?;
+        let answer = VolumesClient::new(channel)
+            .list(ListRequest {})
+            .await
+            .map_err(|status| status.message().to_owned())?;
         Ok::<_, String>(answer.into_inner().volumes)
     };
-    let volumes =
-        tokio::time::timeout(LIST_TIMEOUT, list).await.map_err(|_| "no answer in time".to_owned())??;
+    let volumes = tokio::time::timeout(LIST_TIMEOUT, list)
+        .await
+        .map_err(|_| "no answer in time".to_owned())??;
     let (catalogue, refused) = Catalogue::new(&volumes, shared.id);
     if **shared.catalogue.load() != catalogue {
         for reason in refused {
             warn!(reason, "this volume cannot be served");
         }
-        info!(targets = catalogue.in_order.len(), "serving the volumes of the storage node");
+        info!(
+            targets = catalogue.in_order.len(),
+            "serving the volumes of the storage node"
+        );
         shared.catalogue.store(Arc::new(catalogue));
     }
     shared.ready.store(true, Ordering::Release);
@@ -157,7 +169,10 @@ mod tests {
 
     #[test]
     fn catalogue_names_each_target_after_its_volume() {
-        let volumes = [volume(1, "disk0", VolumeKind::Disk), volume(2, "null", VolumeKind::Null)];
+        let volumes = [
+            volume(1, "disk0", VolumeKind::Disk),
+            volume(2, "null", VolumeKind::Null),
+        ];
         let (catalogue, refused) = Catalogue::new(&volumes, 7);
         assert!(refused.is_empty());
         let name = IscsiName::parse("iqn.2026-11.io.holdfast:disk0").unwrap();
@@ -177,6 +192,12 @@ mod tests {
         large.block_size = 8192;
         let (catalogue, refused) = Catalogue::new(&[odd, large, volume(3, "fine", VolumeKind::Disk)], 1);
         assert_eq!(catalogue.targets().count(), 1);
-        assert_eq!(refused, ["odd: volume kind 77 is not known", "large: block size 8192 is not supported: 512 and 4096 are"]);
+        assert_eq!(
+            refused,
+            [
+                "odd: volume kind 77 is not known",
+                "large: block size 8192 is not supported: 512 and 4096 are"
+            ]
+        );
     }
 }

@@ -47,9 +47,15 @@ pub(crate) async fn accept(
             }
             continue;
         }
-        let Some(worker) = workers.iter().min_by_key(|worker| worker.connections()) else { return workers };
+        let Some(worker) = workers.iter().min_by_key(|worker| worker.connections()) else {
+            return workers;
+        };
         match prepared(stream) {
-            Ok(stream) => worker.take(Accepted { stream, peer, slot: worker.slot() }),
+            Ok(stream) => worker.take(Accepted {
+                stream,
+                peer,
+                slot: worker.slot(),
+            }),
             Err(error) => warn!(%peer, %error, "cannot set the connection up"),
         }
     }

@@ -1,7 +1,8 @@
 //! What the gateway counts, in Prometheus' terms.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_iscsi::session::Counters;
@@ -27,8 +28,14 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] =
-        [Self::read, Self::write, Self::write_same, Self::unmap, Self::flush, Self::other];
+    const ALL: [Self; 6] = [
+        Self::read,
+        Self::write,
+        Self::write_same,
+        Self::unmap,
+        Self::flush,
+        Self::other,
+    ];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +55,9 @@ struct SenseKeyLabel {
     key: String,
 }
 
+/// Initiator names that get labels of their own.
+const MAX_INITIATORS: usize = 1024;
+
 /// All metrics of a gateway; made once, passed down.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -56,7 +66,8 @@ pub(crate) struct Metrics {
     pub(crate) reserved_bytes: Gauge<i64, AtomicI64>,
     logins: Family<KindLabel, Counter>,
     ends: Family<KindLabel, Counter>,
-    rejects: Counter,
+    /// Names that have labels of their own.
+    initiators: Mutex<HashSet<String>>,
     irregularities: Family<KindLabel, Counter>,
     check_conditions: Family<SenseKeyLabel, Counter>,
     durations: Family<CommandLabels, Histogram, fn() -> Histogram>,
@@ -84,7 +95,7 @@ impl Metrics {
             reserved_bytes: Gauge::default(),
             logins: Family::default(),
             ends: Family::default(),
-            rejects: Counter::default(),
+            initiators: Mutex::default(),
             irregularities: Family::default(),
             check_conditions: Family::default(),
             durations: Family::new_with_constructor(duration_histogram as fn() -> Histogram),
@@ -92,8 +103,16 @@ impl Metrics {
             storage: Arc::default(),
         };
         let registry = registry.sub_registry_with_prefix("holdfast_gateway");
-        registry.register("connections", "TCP connections that are open", metrics.connections.clone());
-        registry.register("sessions", "iSCSI sessions that are logged in", metrics.sessions.clone());
+        registry.register(
+            "connections",
+            "TCP connections that are open",
+            metrics.connections.clone(),
+        );
+        registry.register(
+            "sessions",
+            "iSCSI sessions that are logged in",
+            metrics.sessions.clone(),
+        );
         registry.register_with_unit(
             "transfer_memory",
             "Memory reserved for data in transfer",
@@ -106,7 +125,6 @@ impl Metrics {
             "Connections that ended, by cause; protocol_error and frame_error are bad input",
             metrics.ends.clone(),
         );
-        registry.register("rejects", "Reject PDUs sent", metrics.rejects.clone());
         registry.register(
             "irregularities",
             "What initiators did that the protocol answers without ending the connection, by kind",
@@ -150,36 +168,66 @@ impl Metrics {
         self.ends.get_or_create(&KindLabel { kind: cause }).inc();
     }
 
-    /// Adds what an ended session has counted.
-    pub(crate) fn count_session(&self, counters: &Counters) {
-        self.rejects.inc_by(counters.rejects);
-        for (kind, count) in [
-            ("ignored_request", counters.ignored_requests),
-            ("discarded_data_out", counters.discarded_data_out),
-            ("data_digest_error", counters.data_digest_errors),
-            ("failed_task", counters.failed_tasks),
-            ("aborted_task", counters.aborted_tasks),
-        ] {
-            self.irregularities.get_or_create(&KindLabel { kind }).inc_by(count);
-        }
-    }
-
     pub(crate) fn count_check_condition(&self, sense_key: u8) {
-        self.check_conditions.get_or_create(&SenseKeyLabel { key: format!("{sense_key:#04x}") }).inc();
+        self.check_conditions
+            .get_or_create(&SenseKeyLabel {
+                key: format!("{sense_key:#04x}"),
+            })
+            .inc();
     }
 
-    /// The meters of one initiator on one volume. The number of initiators is bounded by who may log in and by the
-    /// session limit, so these labels are too.
+    /// The meters of one initiator on one volume. Beyond [`MAX_INITIATORS`] names, which where everybody may log in are the
+    /// network's choice, initiators are counted together as `other`.
     pub(crate) fn nexus(&self, volume: &str, initiator: &str) -> NexusMeters {
+        let mut known = self.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        let initiator = if known.contains(initiator) || known.len() < MAX_INITIATORS {
+            known.insert(initiator.to_owned());
+            initiator
+        } else {
+            "other"
+        };
+        drop(known);
         NexusMeters {
             of_operation: Operation::ALL.map(|operation| {
-                let labels =
-                    CommandLabels { volume: volume.to_owned(), initiator: initiator.to_owned(), operation };
+                let labels = CommandLabels {
+                    volume: volume.to_owned(),
+                    initiator: initiator.to_owned(),
+                    operation,
+                };
                 Meter {
                     duration: self.durations.get_or_create(&labels).clone(),
                     bytes: self.bytes.get_or_create(&labels).clone(),
                 }
             }),
+        }
+    }
+}
+
+/// What of a session's irregularities has been counted already.
+#[derive(Debug, Default)]
+pub(crate) struct Irregularities {
+    counted: [u64; 6],
+}
+
+impl Irregularities {
+    /// Adds what is new in a session's `counters`.
+    pub(crate) fn report(&mut self, counters: &Counters, metrics: &Metrics) {
+        let kinds = [
+            ("reject", counters.rejects),
+            ("ignored_request", counters.ignored_requests),
+            ("discarded_data_out", counters.discarded_data_out),
+            ("data_digest_error", counters.data_digest_errors),
+            ("failed_task", counters.failed_tasks),
+            ("aborted_task", counters.aborted_tasks),
+        ];
+        for ((kind, count), counted) in kinds.into_iter().zip(&mut self.counted) {
+            if count > *counted {
+                metrics
+                    .irregularities
+                    .get_or_create(&KindLabel { kind })
+                    .inc_by(count - *counted);
+                *counted = count;
+            }
         }
     }
 }

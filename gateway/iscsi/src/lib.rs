@@ -15,3 +15,6 @@ pub mod serial;
 pub mod session;
 pub mod text;
 pub mod text_request;
+
+#[cfg(test)]
+mod testing;

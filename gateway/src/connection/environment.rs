@@ -23,7 +23,12 @@ pub(crate) struct ConnectionEnvironment {
 impl ConnectionEnvironment {
     /// `local` is the address that the initiator has connected to; `handle` reaches the connection's task.
     pub(crate) fn new(shared: Arc<Shared>, local: SocketAddr, handle: SessionHandle) -> Self {
-        Self { shared, local, handle, place: RefCell::new(None) }
+        Self {
+            shared,
+            local,
+            handle,
+            place: RefCell::new(None),
+        }
     }
 
     /// The place that [`Environment::assign_tsih`] has taken, if it has.
@@ -81,7 +86,10 @@ impl Environment for ConnectionEnvironment {
     }
 
     fn assign_tsih(&self, login: &SessionIdentity, requested: u16, cid: u16) -> Result<u16, Refusal> {
-        let place = self.shared.sessions.assign(login, requested, cid, self.handle.clone())?;
+        let place = self
+            .shared
+            .sessions
+            .assign(login, requested, cid, self.handle.clone())?;
         let tsih = place.tsih;
         *self.place.borrow_mut() = Some(place);
         Ok(tsih)

@@ -9,7 +9,10 @@ use crate::volume::{BlockOperation, ByteRange, PartError};
 /// The operation on the volume that a command asks for, `data` being what the initiator sent. Where that is less than the
 /// command wants (RFC 7143, 11.4.5.1: residual overflow), the blocks that are whole are written.
 pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
-    let bytes = |range: &BlockRange| ByteRange { offset: range.offset_bytes(&io.unit), len: range.len_bytes(&io.unit) };
+    let bytes = |range: &BlockRange| ByteRange {
+        offset: range.offset_bytes(&io.unit),
+        len: range.len_bytes(&io.unit),
+    };
     match &io.operation {
         Operation::Read(range) => BlockOperation::Read(bytes(range)),
         Operation::Write(range) => {
@@ -19,12 +22,11 @@ pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
             range.len = range.len.min(sent - sent % block_bytes);
             BlockOperation::Write(range, data)
         }
-        Operation::WriteSame { range, unmap: true, .. } | Operation::WriteSame { range, data_out: false, .. } => {
-            BlockOperation::Unmap(vec![bytes(range)])
-        }
         Operation::WriteSame { range, .. } => {
+            // No data means zeros (NDOB). Zeros, whether UNMAP was asked for or not, become a hole, which reads the same
+            // and takes no space: with LBPRZ SBC leaves that to the device. Other data is written even if UNMAP was
+            // asked for, for a hole would not read like it.
             let block = super::tasks::contiguous(data);
-            // A hole reads as zeros and takes no space; SBC lets a device do that by itself (LBPRZ).
             if block.iter().all(|byte| *byte == 0) {
                 BlockOperation::Unmap(vec![bytes(range)])
             } else {
@@ -39,7 +41,9 @@ pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
 /// What SCSI calls a failure of storage.
 pub(super) fn io_error(error: &PartError, io: &Io) -> IoError {
     match error {
-        PartError::Medium { offset } => IoError::Medium { lba: offset / u64::from(io.unit.block_size.bytes()) },
+        PartError::Medium { offset } => IoError::Medium {
+            lba: offset / u64::from(io.unit.block_size.bytes()),
+        },
         PartError::NoSpace => IoError::NoSpace,
         PartError::WriteProtected => IoError::WriteProtected,
         PartError::DataDamaged => IoError::DataOutDamaged,

@@ -31,6 +31,7 @@ use self::environment::ConnectionEnvironment;
 use self::outgoing::Outgoing;
 use self::tasks::Tasks;
 use crate::memory::SessionShare;
+use crate::metrics::Irregularities;
 use crate::sessions::{EndCause, Place, SessionCommand, SessionHandle};
 use crate::shared::Shared;
 use crate::volume::Lane;
@@ -54,7 +55,10 @@ pub(crate) async fn serve(
             return;
         }
     };
-    Task::new(shared.clone(), lane, local, peer).run(stream).instrument(span).await;
+    Task::new(shared.clone(), lane, local, peer)
+        .run(stream)
+        .instrument(span)
+        .await;
     shared.metrics.connections.dec();
     drop(slot);
 }
@@ -82,6 +86,7 @@ struct Task {
 struct LoggedIn {
     place: Place,
     tasks: Tasks,
+    irregularities: Irregularities,
     _share: SessionShare,
 }
 
@@ -89,7 +94,10 @@ impl Task {
     fn new(shared: Arc<Shared>, lane: Lane, local: SocketAddr, peer: SocketAddr) -> Self {
         let (command_sender, commands) = mpsc::unbounded_channel();
         let (settled, settled_receiver) = watch::channel(false);
-        let handle = SessionHandle { commands: command_sender, settled: settled_receiver };
+        let handle = SessionHandle {
+            commands: command_sender,
+            settled: settled_receiver,
+        };
         let started = Instant::now();
         let limits = &shared.limits;
         let config = ConnectionConfig {
@@ -167,11 +175,15 @@ impl Task {
                 }
             }
             self.carry_out();
+            self.end_round();
         }
     }
 
     fn until_deadline(&self) -> Duration {
-        self.protocol.next_deadline().saturating_sub(self.now()).max(Duration::from_millis(1))
+        self.protocol
+            .next_deadline()
+            .saturating_sub(self.now())
+            .max(Duration::from_millis(1))
     }
 
     /// Every PDU that has arrived whole.
@@ -180,7 +192,8 @@ impl Task {
             match self.decoder.decode() {
                 Ok(Some(pdu)) => {
                     let now = self.now();
-                    self.protocol.receive(pdu, now, &self.environment, &mut self.output);
+                    self.protocol
+                        .receive(pdu, now, &self.environment, &mut self.output);
                     self.carry_out();
                 }
                 Ok(None) => return,
@@ -195,7 +208,9 @@ impl Task {
     fn carry_out(&mut self) {
         loop {
             self.outgoing.queue(&mut self.output);
-            let Some(action) = self.output.actions.pop_front() else { break };
+            let Some(action) = self.output.actions.pop_front() else {
+                break;
+            };
             match action {
                 Action::Established(established) => self.log_in(&established),
                 Action::Close(reason) => {
@@ -208,23 +223,36 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// What is done once for all that has come in together.
+    fn end_round(&mut self) {
         if let (Some(session), Some(protocol)) = (&mut self.session, self.protocol.session()) {
             session.tasks.take_reservations(&mut self.outgoing);
             protocol.set_command_window(self.shared.memory.command_window(), &mut self.output);
             self.outgoing.queue(&mut self.output);
+            session
+                .irregularities
+                .report(protocol.counters(), &self.shared.metrics);
         }
     }
 
     fn log_in(&mut self, established: &Established) {
         let Some(mut place) = self.environment.take_place() else {
-            self.end.get_or_insert(CloseReason::ProtocolError("login without a session handle"));
+            self.end
+                .get_or_insert(CloseReason::ProtocolError("login without a session handle"));
             return;
         };
         let parameters = &established.parameters;
-        self.decoder.set_digests(parameters.header_digest, parameters.data_digest);
-        self.decoder.set_max_data_segment(parameters.max_recv_data_segment_length);
-        self.outgoing.set_digests(parameters.header_digest, parameters.data_digest);
-        self.shared.sessions.established(&place, self.peer.to_string(), established);
+        self.decoder
+            .set_digests(parameters.header_digest, parameters.data_digest);
+        self.decoder
+            .set_max_data_segment(parameters.max_recv_data_segment_length);
+        self.outgoing
+            .set_digests(parameters.header_digest, parameters.data_digest);
+        self.shared
+            .sessions
+            .established(&place, self.peer.to_string(), established);
         self.shared.metrics.count_login("success");
         self.shared.metrics.sessions.inc();
         tracing::Span::current().record("session", place.id);
@@ -236,9 +264,20 @@ impl Task {
             "logged in"
         );
         let predecessor = place.predecessor.take();
-        let tasks =
-            Tasks::new(self.shared.clone(), self.lane.clone(), identity, &place, self.handle.clone(), predecessor);
-        self.session = Some(LoggedIn { place, tasks, _share: self.shared.memory.enter_session() });
+        let tasks = Tasks::new(
+            self.shared.clone(),
+            self.lane.clone(),
+            identity,
+            &place,
+            self.handle.clone(),
+            predecessor,
+        );
+        self.session = Some(LoggedIn {
+            place,
+            tasks,
+            irregularities: Irregularities::default(),
+            _share: self.shared.memory.enter_session(),
+        });
     }
 
     /// What another session, or the gateway, wants of this one.
@@ -255,7 +294,9 @@ impl Task {
                 protocol.request_logout(seconds, &mut self.output);
             }
             (SessionCommand::ResetByOther { volume, settled }, Some(session), Some(protocol)) => {
-                session.tasks.reset_by_other(volume, settled, protocol, &mut self.output);
+                session
+                    .tasks
+                    .reset_by_other(volume, settled, protocol, &mut self.output);
             }
             (SessionCommand::OthersReset { token }, Some(session), Some(protocol)) => {
                 session.tasks.others_reset(token, protocol, &mut self.output);
@@ -274,7 +315,9 @@ impl Task {
             }
             Ok(())
         };
-        tokio::time::timeout(Duration::from_secs(1), all).await.unwrap_or(Ok(()))
+        tokio::time::timeout(Duration::from_secs(1), all)
+            .await
+            .unwrap_or(Ok(()))
     }
 
     /// The connection is gone: drops what has not been sent to storage and waits for the rest, so that nothing of this
@@ -295,11 +338,8 @@ impl Task {
     }
 
     /// One line and one count for each end; bad input is a warning, limited in rate.
-    fn report_end(&mut self, cause: &'static str) {
+    fn report_end(&self, cause: &'static str) {
         self.shared.metrics.count_end(cause);
-        if let Some(session) = self.protocol.session() {
-            self.shared.metrics.count_session(session.counters());
-        }
         match &self.end {
             None => info!(cause, "the initiator closed the connection"),
             Some(CloseReason::LoginFailed(failure)) => {
@@ -313,7 +353,11 @@ impl Task {
     }
 
     fn warn_limited(&self, cause: &'static str, detail: &str) {
-        let mut throttle = self.shared.bad_input.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut throttle = self
+            .shared
+            .bad_input
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(suppressed) = throttle.permit() {
             warn!(cause, detail, suppressed, "the connection is closed");
         }

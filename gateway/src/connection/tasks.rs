@@ -12,7 +12,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use holdfast_iscsi::login::SessionIdentity;
 use holdfast_iscsi::output::{
-    Action, DataPieces, Output, ScsiCommand, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome, TaskResult,
+    Action, DataPieces, Output, ScsiCommand, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome,
+    TaskResult,
 };
 use holdfast_iscsi::session::Session;
 use holdfast_proto::ids::VolumeId;
@@ -83,7 +84,10 @@ impl Tasks {
         handle: SessionHandle,
         predecessor: Option<watch::Receiver<bool>>,
     ) -> Self {
-        let target = identity.target.as_ref().and_then(|name| shared.catalogue.load().target(name).cloned());
+        let target = identity
+            .target
+            .as_ref()
+            .and_then(|name| shared.catalogue.load().target(name).cloned());
         let volume = target.as_ref().map_or("", |target| &target.volume);
         let gate = predecessor.map(|mut settled| -> Waiting<()> {
             Box::pin(async move {
@@ -188,7 +192,11 @@ impl Tasks {
             self.respond(command.task, response, 0, session, output);
             return;
         };
-        let announced = if command.write { command.expected_data_transfer_length } else { 0 };
+        let announced = if command.write {
+            command.expected_data_transfer_length
+        } else {
+            0
+        };
         let request = Request {
             lun: command.lun,
             cdb: command.cdb.as_slice(),
@@ -212,7 +220,10 @@ impl Tasks {
                 self.meters.record(Meter::other, started.elapsed(), 0);
             }
             Plan::Parameters { len_bytes, command } => {
-                self.receiving.insert(task, Receiving::Parameters(command, u64::from(len_bytes), started));
+                self.receiving.insert(
+                    task,
+                    Receiving::Parameters(command, u64::from(len_bytes), started),
+                );
                 session.transfer_out(task, u64::from(len_bytes), output);
             }
             Plan::Io(io) => {
@@ -220,7 +231,12 @@ impl Tasks {
                     0 => io.data_in_bytes(),
                     wanted => session.missing_bytes(task, wanted),
                 };
-                let prepared = Prepared { task, io, started, memory_bytes };
+                let prepared = Prepared {
+                    task,
+                    io,
+                    started,
+                    memory_bytes,
+                };
                 if memory_bytes == 0 {
                     self.proceed(prepared, None, session, output);
                 } else {
@@ -256,7 +272,8 @@ impl Tasks {
         if wanted == 0 {
             self.run(prepared, DataPieces::new(), reservation, session, output);
         } else {
-            self.receiving.insert(task, Receiving::Blocks(prepared, reservation));
+            self.receiving
+                .insert(task, Receiving::Blocks(prepared, reservation));
             session.transfer_out(task, wanted, output);
         }
     }
@@ -267,12 +284,22 @@ impl Tasks {
                 self.run(prepared, data, reservation, session, output);
             }
             Some(Receiving::Parameters(command, wanted, started)) => {
-                let plan = command.finish(&contiguous(data.into_vec()));
-                if let Plan::Respond(response) = plan {
-                    self.respond(task, response, wanted, session, output);
-                    self.meters.record(Meter::other, started.elapsed(), wanted);
-                } else {
-                    self.follow(task, plan, started, session, output);
+                match command.finish(&contiguous(data.into_vec())) {
+                    Plan::Io(io) => {
+                        // The parameter list is what the residual is counted against.
+                        let io = Io { data_out_bytes: wanted, ..io };
+                        let prepared = Prepared { task, io, started, memory_bytes: 0 };
+                        self.run(prepared, DataPieces::new(), None, session, output);
+                    }
+                    Plan::Respond(response) => {
+                        self.respond(task, response, wanted, session, output);
+                        self.meters.record(Meter::other, started.elapsed(), wanted);
+                    }
+                    // It never asks twice.
+                    Plan::Parameters { .. } => {
+                        let response = Response::check(IoError::Internal.sense(), SenseFormat::Fixed);
+                        self.respond(task, response, wanted, session, output);
+                    }
                 }
             }
             // Abandoned in between.
@@ -297,15 +324,26 @@ impl Tasks {
         };
         let number = prepared.task.as_u64();
         let backend = target.backend;
-        self.running.insert(number, Running { prepared, bytes, reservation });
+        self.running.insert(
+            number,
+            Running {
+                prepared,
+                bytes,
+                reservation,
+            },
+        );
         if let Some(done) = self.operations.start(number, backend, operation) {
             self.finish(done, session, output);
         }
     }
 
     fn finish(&mut self, done: OperationDone, session: &mut Session, output: &mut Output) {
-        let Some(running) = self.running.remove(&done.operation) else { return };
-        let Prepared { task, io, started, .. } = running.prepared;
+        let Some(running) = self.running.remove(&done.operation) else {
+            return;
+        };
+        let Prepared {
+            task, io, started, ..
+        } = running.prepared;
         let response = match done.result {
             Ok(data) => Response::good_with(contiguous(data)),
             Err(error) => {
@@ -349,7 +387,11 @@ impl Tasks {
             }
             self.receiving.remove(&task);
             self.held.retain(|command| command.task != task);
-            if self.short_of_memory.front().is_some_and(|first| first.task == task) {
+            if self
+                .short_of_memory
+                .front()
+                .is_some_and(|first| first.task == task)
+            {
                 // What it asked for is not what the next one needs.
                 self.memory = None;
                 self.granted = None;
@@ -372,7 +414,8 @@ impl Tasks {
             }
             TaskFunction::LogicalUnitReset => match self.mapped_lun(lun) {
                 Some((number, volume)) => {
-                    self.nexus.raise(Some(number), UnitAttention::BusDeviceResetFunction);
+                    self.nexus
+                        .raise(Some(number), UnitAttention::BusDeviceResetFunction);
                     self.reset_others(token, Some(volume), false);
                     return;
                 }
@@ -391,7 +434,9 @@ impl Tasks {
     fn mapped_lun(&self, lun: [u8; 8]) -> Option<(u16, VolumeId)> {
         let target = self.target.as_ref()?;
         match LunAddress::from_bytes(lun) {
-            LunAddress::Unit(number) if target.device.luns.contains_key(&number) => Some((number, target.volume_id)),
+            LunAddress::Unit(number) if target.device.luns.contains_key(&number) => {
+                Some((number, target.volume_id))
+            }
             _ => None,
         }
     }
@@ -401,7 +446,11 @@ impl Tasks {
         let others = self
             .target
             .as_ref()
-            .map(|target| self.shared.sessions.others_of_target(target.name.as_str(), self.session_id))
+            .map(|target| {
+                self.shared
+                    .sessions
+                    .others_of_target(target.name.as_str(), self.session_id)
+            })
             .unwrap_or_default();
         let mut answers = Vec::with_capacity(others.len());
         for mut other in others {

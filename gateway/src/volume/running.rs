@@ -54,7 +54,12 @@ struct Running {
 
 impl Operations {
     pub(crate) fn new(lane: Lane, nexus: u64) -> Self {
-        Self { lane, nexus, completions: Completions::new(), running: HashMap::new() }
+        Self {
+            lane,
+            nexus,
+            completions: Completions::new(),
+            running: HashMap::new(),
+        }
     }
 
     /// Starts an operation. `Some` if it is over at once.
@@ -66,7 +71,12 @@ impl Operations {
     ) -> Option<OperationDone> {
         let volume = match backend {
             Backend::Stored(volume) => volume,
-            Backend::Null => return Some(OperationDone { operation, result: Ok(answer_of_null(&what)) }),
+            Backend::Null => {
+                return Some(OperationDone {
+                    operation,
+                    result: Ok(answer_of_null(&what)),
+                });
+            }
         };
         let mut running = Running {
             volume,
@@ -103,7 +113,9 @@ impl Operations {
     pub(crate) fn poll_done(&mut self) -> Option<OperationDone> {
         while let Some(part) = self.completions.pop() {
             let number = part.token.operation;
-            let Some(running) = self.running.get_mut(&number) else { continue };
+            let Some(running) = self.running.get_mut(&number) else {
+                continue;
+            };
             running.take(part);
             if running.error.is_none() {
                 running.send_more(number, self.nexus, &self.lane, &self.completions);
@@ -120,7 +132,10 @@ impl Running {
     fn send_more(&mut self, operation: u64, nexus: u64, lane: &Lane, completions: &Rc<Completions>) {
         while self.handles.len() < MAX_PARTS_IN_FLIGHT {
             let Some(part) = self.parts.next() else { break };
-            let token = PartToken { operation, buffer_offset: self.next_offset };
+            let token = PartToken {
+                operation,
+                buffer_offset: self.next_offset,
+            };
             self.next_offset += part.range.len;
             let handle = lane.submit(self.volume, nexus, part, completions, token);
             self.handles.push((token.buffer_offset, handle));
@@ -128,7 +143,8 @@ impl Running {
     }
 
     fn take(&mut self, part: PartDone) {
-        self.handles.retain(|(offset, _)| *offset != part.token.buffer_offset);
+        self.handles
+            .retain(|(offset, _)| *offset != part.token.buffer_offset);
         match part.result {
             Ok(data) if data.is_empty() => {}
             Ok(data) => self.data.push((part.token.buffer_offset, data)),

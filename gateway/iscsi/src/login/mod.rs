@@ -1,8 +1,8 @@
 //! The login phase (RFC 7143, 6.3): login requests in, login responses out, until the full feature phase begins or
 //! the login fails.
 //!
-//! Begin reading at [`Login::receive`]. [`request`] checks headers, [`identity`] finds out who logs in to what,
-//! [`security`] authenticates, [`crate::negotiation`] settles the operational keys. How long a login may take is the
+//! Begin reading at [`Login::receive`]. `request` checks headers, `identity` finds out who logs in to what,
+//! `security` authenticates, [`crate::negotiation`] settles the operational keys. How long a login may take is the
 //! shell's business; how much of anything it may bring is limited here.
 
 mod established;

@@ -22,11 +22,12 @@ const AHS_BIDIRECTIONAL_READ_LENGTH: u8 = 0x02;
 const MAX_CDB_BYTES: usize = 260;
 
 impl Session {
-    pub(super) fn execute_scsi(&mut self, pdu: &Pdu, out: &mut Output) {
+    pub(super) fn execute_scsi(&mut self, mut pdu: Pdu, out: &mut Output) {
+        let data = std::mem::take(&mut pdu.data);
         let header = pdu.bhs.view::<ScsiCommandHeader>();
-        let request = match self.check_command(pdu, header) {
+        let request = match self.check_command(&pdu, header, data.len()) {
             Ok(request) => request,
-            Err(reason) => return self.reject(reason, pdu, out),
+            Err(reason) => return self.reject(reason, &pdu, out),
         };
         let immediate = pdu.bhs.immediate();
         if immediate {
@@ -34,7 +35,7 @@ impl Session {
         } else {
             self.numbers.window.command_opened();
         }
-        self.accept(pdu);
+        self.accept(&pdu);
         self.counters.commands += 1;
 
         let first_burst = self.parameters.first_burst_length;
@@ -49,7 +50,7 @@ impl Session {
             expected_bytes: request.expected_bytes,
             bidirectional_read_bytes: request.bidirectional_read_bytes,
             data_out: DataOut::new(
-                pdu.data.clone(),
+                data,
                 request
                     .unsolicited
                     .then(|| first_burst.min(request.expected_bytes)),
@@ -61,7 +62,7 @@ impl Session {
         });
         if !pdu.data_digest_ok {
             // The shell never hears of it.
-            self.reject(RejectReason::DataDigestError, pdu, out);
+            self.reject(RejectReason::DataDigestError, &pdu, out);
             self.fail_task(id, Failure::DataDigest, false, out);
             return self.complete(id, super::TaskResult::default(), out);
         }
@@ -79,7 +80,12 @@ impl Session {
         }));
     }
 
-    fn check_command(&self, pdu: &Pdu, header: &ScsiCommandHeader) -> Result<Request, RejectReason> {
+    fn check_command(
+        &self,
+        pdu: &Pdu,
+        header: &ScsiCommandHeader,
+        data_bytes: usize,
+    ) -> Result<Request, RejectReason> {
         let tag = header.initiator_task_tag.get();
         if tag == RESERVED_TAG {
             return Err(RejectReason::InvalidPduField);
@@ -90,7 +96,7 @@ impl Session {
         if pdu.bhs.immediate() && self.immediate_commands >= self.limits.max_immediate_commands {
             return Err(RejectReason::ImmediateCommandReject);
         }
-        let request = Request::parse(pdu, header)?;
+        let request = Request::parse(pdu, header, data_bytes)?;
         if request.immediate_bytes > 0
             && (!self.parameters.immediate_data
                 || request.immediate_bytes > self.parameters.first_burst_length)
@@ -120,7 +126,7 @@ struct Request {
 }
 
 impl Request {
-    fn parse(pdu: &Pdu, header: &ScsiCommandHeader) -> Result<Self, RejectReason> {
+    fn parse(pdu: &Pdu, header: &ScsiCommandHeader, data_bytes: usize) -> Result<Self, RejectReason> {
         let attribute = match header.flags & ScsiCommandHeader::ATTR_MASK {
             0 => TaskAttribute::Untagged,
             1 => TaskAttribute::Simple,
@@ -135,7 +141,7 @@ impl Request {
         if !read && !write && expected_bytes != 0 {
             return Err(RejectReason::InvalidPduField);
         }
-        let immediate_bytes = u32::try_from(pdu.data.len()).map_err(|_| RejectReason::InvalidPduField)?;
+        let immediate_bytes = u32::try_from(data_bytes).map_err(|_| RejectReason::InvalidPduField)?;
         if immediate_bytes > 0 && (!write || immediate_bytes > expected_bytes) {
             return Err(RejectReason::ProtocolError);
         }

@@ -106,7 +106,8 @@ impl DataOut {
         }
     }
 
-    fn accept(&mut self, header: &DataOutHeader, pdu: &Pdu, discarding: bool) -> Result<(), Problem> {
+    fn accept(&mut self, pdu: &Pdu, data: Bytes, discarding: bool) -> Result<(), Problem> {
+        let header = pdu.bhs.view::<DataOutHeader>();
         let tag = header.target_transfer_tag.get();
         let sequence = self
             .sequences
@@ -117,7 +118,7 @@ impl DataOut {
         let accepted = if discarding {
             Ok(())
         } else {
-            sequence.accept(header, pdu)
+            sequence.accept(header, data, pdu.data_digest_ok)
         };
         self.collect();
         accepted
@@ -152,7 +153,11 @@ impl DataOut {
         {
             return None;
         }
-        Some((self.asked_bytes, missing.min(parameters.max_burst_length)))
+        // No negotiation ends below 512.
+        Some((
+            self.asked_bytes,
+            missing.min(parameters.max_burst_length.max(512)),
+        ))
     }
 
     /// The data, once: when all that is wanted is here and no sequence is open.
@@ -181,8 +186,8 @@ impl Sequence {
         }
     }
 
-    fn accept(&mut self, header: &DataOutHeader, pdu: &Pdu) -> Result<(), Problem> {
-        if !pdu.data_digest_ok {
+    fn accept(&mut self, header: &DataOutHeader, data: Bytes, digest_ok: bool) -> Result<(), Problem> {
+        if !digest_ok {
             return Err(Problem::Bad(RejectReason::DataDigestError, Failure::DataDigest));
         }
         if header.data_sn.get() != self.next_data_sn {
@@ -193,12 +198,12 @@ impl Sequence {
             return Err(Problem::Bad(RejectReason::InvalidPduField, Failure::Offset));
         }
         let room = self.max_bytes - self.received_bytes;
-        let Some(bytes) = u32::try_from(pdu.data.len()).ok().filter(|bytes| *bytes <= room) else {
+        let Some(bytes) = u32::try_from(data.len()).ok().filter(|bytes| *bytes <= room) else {
             return Err(Problem::Bad(RejectReason::ProtocolError, Failure::TooMuchData));
         };
         self.next_data_sn = self.next_data_sn.wrapping_add(1);
         self.received_bytes += bytes;
-        push_piece(&mut self.pieces, pdu.data.clone());
+        push_piece(&mut self.pieces, data);
         let solicited = self.transfer_tag != RESERVED_TAG;
         if solicited && self.ended && self.received_bytes < self.max_bytes {
             return Err(Problem::Short);
@@ -239,7 +244,8 @@ impl Session {
         wanted.saturating_sub(u64::from(entry.data_out.received_bytes) + u64::from(here))
     }
 
-    pub(super) fn receive_data_out(&mut self, pdu: &Pdu, out: &mut Output) {
+    pub(super) fn receive_data_out(&mut self, mut pdu: Pdu, out: &mut Output) {
+        let data = std::mem::take(&mut pdu.data);
         let header = pdu.bhs.view::<DataOutHeader>();
         if !pdu.data_digest_ok {
             self.counters.data_digest_errors += 1;
@@ -254,14 +260,14 @@ impl Session {
         if discarding {
             self.counters.discarded_data_out += 1;
         }
-        match task.data_out.accept(header, pdu, discarding) {
+        match task.data_out.accept(&pdu, data, discarding) {
             Ok(()) => {}
             Err(Problem::NoSequence) if discarding => return,
             Err(Problem::NoSequence) => {
                 let reads_only = task.write_bytes() == 0;
                 let is_unsolicited = header.target_transfer_tag.get() == RESERVED_TAG;
                 let harmless = task.data_out.delivered || reads_only;
-                self.reject(RejectReason::ProtocolError, pdu, out);
+                self.reject(RejectReason::ProtocolError, &pdu, out);
                 // The data of the task is complete without it, or there is none.
                 if harmless {
                     return;
@@ -274,7 +280,7 @@ impl Session {
                 self.fail_task(id, failure, true, out);
             }
             Err(Problem::Bad(reason, failure)) => {
-                self.reject(reason, pdu, out);
+                self.reject(reason, &pdu, out);
                 self.fail_task(id, failure, true, out);
             }
             Err(Problem::Short) => self.fail_task(id, Failure::IncorrectAmountOfData, true, out),

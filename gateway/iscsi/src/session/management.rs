@@ -12,6 +12,7 @@ use bytes::Bytes;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::Session;
+use super::lun::is_same_lun;
 use super::tasks::{Fate, Task};
 use crate::output::{
     Action, CloseReason, Output, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome,
@@ -155,7 +156,7 @@ impl Session {
     pub fn abort_from_other_nexus(&mut self, lun: Option<[u8; 8]>, token: u64, out: &mut Output) {
         let unsettled = self.abort_tasks(
             Fate::AbortedElsewhere,
-            |task| lun.is_none_or(|lun| lun == task.lun),
+            |task| lun.is_none_or(|lun| is_same_lun(lun, task.lun)),
             out,
         );
         self.wait_for(
@@ -174,7 +175,7 @@ impl Session {
         if self
             .tasks
             .by_tag(referenced_tag)
-            .is_some_and(|task| task.lun == lun)
+            .is_some_and(|task| is_same_lun(task.lun, lun))
         {
             let unsettled = self.abort_tasks(
                 Fate::Aborted,
@@ -212,7 +213,7 @@ impl Session {
         out: &mut Output,
     ) {
         let lun = header.lun;
-        let covers = |task_lun: [u8; 8]| !function.is_for_one_lun() || task_lun == lun;
+        let covers = |task_lun: [u8; 8]| !function.is_for_one_lun() || is_same_lun(task_lun, lun);
         // Commands before this one in CmdSN are covered, though their turn has not come (RFC 7143, 4.2.3.2).
         let number = SerialNumber(header.cmd_sn.get());
         self.numbers.window.abort_held(number, |pdu| {

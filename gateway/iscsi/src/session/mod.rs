@@ -26,6 +26,7 @@ mod command_window;
 mod control;
 mod data_out;
 mod limits;
+mod lun;
 mod management;
 mod nop;
 mod numbers;
@@ -103,7 +104,7 @@ impl Session {
         }
         self.signs_of_life.received(now);
         match pdu.bhs.opcode() {
-            Some(Opcode::DataOut) if !self.is_discovery() => self.receive_data_out(&pdu, out),
+            Some(Opcode::DataOut) if !self.is_discovery() => self.receive_data_out(pdu, out),
             Some(
                 Opcode::ScsiCommand
                 | Opcode::TaskManagementRequest
@@ -150,7 +151,7 @@ impl Session {
     }
 
     /// The connection is lost or is being replaced: nothing is sent from now on, all data that the shell does not
-    /// have is dropped. Tasks that are not settled are reported by [`Action::Abandon`]; the shell completes them.
+    /// have is dropped. To be called after [`Action::Close`] too. Tasks that are not settled are reported by [`Action::Abandon`]; the shell completes them.
     pub fn abandon_all(&mut self, out: &mut Output) {
         self.closed = true;
         self.numbers.window.clear_held();
@@ -206,11 +207,11 @@ impl Session {
             return self.receive_nop_answer(&pdu, out);
         }
         if pdu.bhs.immediate() {
-            self.execute(&pdu, environment, out);
+            self.execute(pdu, environment, out);
         } else {
             let number = command_number(&pdu);
             match self.numbers.window.position(number) {
-                Position::Next => self.execute(&pdu, environment, out),
+                Position::Next => self.execute(pdu, environment, out),
                 Position::Ahead => {
                     if let Err(HeldTooMuch) = self.numbers.window.hold(number, pdu) {
                         self.close(
@@ -234,7 +235,7 @@ impl Session {
             let number = self.numbers.window.expected();
             match self.numbers.window.take_next() {
                 Some(Held::Aborted) => self.numbers.window.advance(),
-                Some(Held::Pdu(pdu)) => self.execute(&pdu, environment, out),
+                Some(Held::Pdu(pdu)) => self.execute(*pdu, environment, out),
                 None => return,
             }
             // A rejected command leaves its number open (RFC 7143, 7.3).
@@ -245,23 +246,23 @@ impl Session {
     }
 
     /// Carries out a request whose turn it is. Whatever is not rejected has to pass [`Self::accept`].
-    fn execute(&mut self, pdu: &Pdu, environment: &dyn Environment, out: &mut Output) {
+    fn execute(&mut self, pdu: Pdu, environment: &dyn Environment, out: &mut Output) {
         let opcode = pdu.bhs.opcode();
         if !pdu.data_digest_ok {
             self.counters.data_digest_errors += 1;
             if opcode != Some(Opcode::ScsiCommand) {
-                return self.reject(RejectReason::DataDigestError, pdu, out);
+                return self.reject(RejectReason::DataDigestError, &pdu, out);
             }
         }
         // On a discovery session all but text and logout is to be rejected (RFC 7143, 4.3).
         match opcode {
-            Some(Opcode::TextRequest) => self.execute_text(pdu, environment, out),
-            Some(Opcode::LogoutRequest) => self.execute_logout(pdu, out),
-            _ if self.is_discovery() => self.reject(RejectReason::CommandNotSupported, pdu, out),
+            Some(Opcode::TextRequest) => self.execute_text(&pdu, environment, out),
+            Some(Opcode::LogoutRequest) => self.execute_logout(&pdu, out),
+            _ if self.is_discovery() => self.reject(RejectReason::CommandNotSupported, &pdu, out),
             Some(Opcode::ScsiCommand) => self.execute_scsi(pdu, out),
-            Some(Opcode::TaskManagementRequest) => self.execute_task_management(pdu, out),
-            Some(Opcode::NopOut) => self.execute_nop(pdu, out),
-            _ => self.reject(RejectReason::CommandNotSupported, pdu, out),
+            Some(Opcode::TaskManagementRequest) => self.execute_task_management(&pdu, out),
+            Some(Opcode::NopOut) => self.execute_nop(&pdu, out),
+            _ => self.reject(RejectReason::CommandNotSupported, &pdu, out),
         }
     }
 

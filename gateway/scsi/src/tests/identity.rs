@@ -74,7 +74,7 @@ fn locally_assigned_identifiers_have_their_kind_in_the_first_nibble() {
 #[test]
 fn extended_inquiry_says_what_task_attributes_are_obeyed() {
     let page = Host::with(unit_512()).data(&[0x12, 1, 0x86, 0, 64, 0]);
-    assert_eq!(page, padded(hex("00 86 003c 00 07 00 01"), 64));
+    assert_eq!(page, padded(hex("00 86 003c 00 01 00 01"), 64));
 }
 
 #[test]

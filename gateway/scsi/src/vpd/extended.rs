@@ -12,8 +12,9 @@ const PAGE_BYTES: usize = 0x3c;
 ///      7  P_I_I_SUP, LUICLR (0)
 /// ```
 pub(super) fn extended_inquiry_data(_unit: &LogicalUnit) -> Vec<u8> {
+    // SIMPSUP alone: commands of a nexus are not held back for each other's task attributes.
     // LUICLR: what a nexus has pending goes away with the nexus.
-    let mut body = vec![0, 0x07, 0, 0x01];
+    let mut body = vec![0, 0x01, 0, 0x01];
     body.resize(PAGE_BYTES, 0);
     body
 }
