@@ -14,10 +14,7 @@ pub const ZERO_BLOCK: u32 = 0x98f9_4189;
 /// How many pieces the range has. At most `len_bytes` / 4096 + 2.
 pub fn piece_count(offset: u64, len_bytes: u64) -> u64 {
     let head = offset % BLOCK_BYTES;
-    (u128::from(head) + u128::from(len_bytes))
-        .div_ceil(u128::from(BLOCK_BYTES))
-        .try_into()
-        .unwrap_or(u64::MAX)
+    (u128::from(head) + u128::from(len_bytes)).div_ceil(u128::from(BLOCK_BYTES)).try_into().unwrap_or(u64::MAX)
 }
 
 /// Bytes from `offset` to the end of its block, or `remaining_bytes` if that is less.
@@ -45,11 +42,7 @@ pub fn verify(offset: u64, data: &[Bytes], checksums: &[u32]) -> Result<(), u64>
         }
         end = at.saturating_add(BLOCK_BYTES - at % BLOCK_BYTES);
     }
-    if expected.next().is_some() {
-        Err(end)
-    } else {
-        Ok(())
-    }
+    if expected.next().is_some() { Err(end) } else { Ok(()) }
 }
 
 /// Checksums of a range that reads as zeros.
@@ -59,12 +52,10 @@ pub fn of_zeros(offset: u64, len_bytes: u64) -> Vec<u32> {
     let mut done = 0;
     while done < len_bytes {
         let piece = piece_len(offset.wrapping_add(done), len_bytes - done);
-        checksums.push(
-            match usize::try_from(piece).ok().and_then(|len| ZEROS.get(..len)) {
-                Some(partial) if partial.len() < ZEROS.len() => crc32c::crc32c(partial),
-                _ => ZERO_BLOCK,
-            },
-        );
+        checksums.push(match usize::try_from(piece).ok().and_then(|len| ZEROS.get(..len)) {
+            Some(partial) if partial.len() < ZEROS.len() => crc32c::crc32c(partial),
+            _ => ZERO_BLOCK,
+        });
         done += piece;
     }
     checksums
@@ -84,11 +75,7 @@ struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     fn new(offset: u64, data: &'a [Bytes]) -> Self {
-        Self {
-            offset,
-            chunk: &[],
-            rest: data.iter(),
-        }
+        Self { offset, chunk: &[], rest: data.iter() }
     }
 }
 
@@ -107,9 +94,7 @@ impl Iterator for Pieces<'_> {
                 }
                 continue;
             }
-            let len = usize::try_from(wanted)
-                .unwrap_or(usize::MAX)
-                .min(self.chunk.len());
+            let len = usize::try_from(wanted).unwrap_or(usize::MAX).min(self.chunk.len());
             let (part, rest) = self.chunk.split_at(len);
             checksum = crc32c::crc32c_append(checksum, part);
             self.chunk = rest;

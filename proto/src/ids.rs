@@ -59,11 +59,7 @@ pub struct OpId {
 
 impl fmt::Display for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{}.{}.{}",
-            self.incarnation, self.lane, self.sequence, self.part
-        )
+        write!(f, "{}.{}.{}.{}", self.incarnation, self.lane, self.sequence, self.part)
     }
 }
 
@@ -157,12 +153,7 @@ mod tests {
 
     #[test]
     fn op_id_when_printed_then_every_field_shows() {
-        let op = OpId {
-            incarnation: Incarnation(7),
-            lane: 1,
-            sequence: 42,
-            part: 3,
-        };
+        let op = OpId { incarnation: Incarnation(7), lane: 1, sequence: 42, part: 3 };
         assert_eq!(op.to_string(), "7.1.42.3");
     }
 }

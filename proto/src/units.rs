@@ -51,9 +51,7 @@ pub enum SizeError {
     #[error("the size is too large; the limit is 8 EiB")]
     TooLarge,
     /// No whole number in front.
-    #[error(
-        "not a size; write a whole number with an optional K, M, G, T or KiB, MiB, GiB, TiB, as in 10GiB"
-    )]
+    #[error("not a size; write a whole number with an optional K, M, G, T or KiB, MiB, GiB, TiB, as in 10GiB")]
     NotANumber,
     /// A unit that is not known, or one that means two things (MB).
     #[error("unknown unit {0:?}; use K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024)")]
@@ -85,12 +83,10 @@ impl FromStr for SizeBytes {
         let text = text.trim();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number
-            .parse()
-            .map_err(|error: std::num::ParseIntError| match error.kind() {
-                IntErrorKind::PosOverflow => SizeError::TooLarge,
-                _ => SizeError::NotANumber,
-            })?;
+        let number: u64 = number.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => SizeError::TooLarge,
+            _ => SizeError::NotANumber,
+        })?;
         let unit = unit.trim_start();
         let shift = match unit {
             "" | "B" => 0,

@@ -109,7 +109,7 @@ struct State {
     in_flight: usize,
     /// The HTTP/2 task, when it waits for something to send.
     sender: Option<Waker>,
-    /// The reading task of a server, when it waits for room.
+    /// The reading task of a server, when it waits for room, or for the last answer.
     reader: Option<Waker>,
 }
 
@@ -184,16 +184,11 @@ impl Outbox {
     }
 
     fn reader_with_room(&self, state: &mut State) -> Option<Waker> {
-        if state.reader.is_some() && self.has_room(state) {
-            state.reader.take()
-        } else {
-            None
-        }
+        if state.reader.is_some() && self.has_room(state) { state.reader.take() } else { None }
     }
 
     fn has_room(&self, state: &State) -> bool {
-        matches!(state.end, End::Gone)
-            || state.in_flight_bytes + state.chunks.len_bytes() < self.max_in_flight_bytes
+        matches!(state.end, End::Gone) || state.in_flight_bytes + state.chunks.len_bytes() < self.max_in_flight_bytes
     }
 
     /// Ready when the reader may take another request, or when nobody is there any more to be answered.
@@ -204,6 +199,16 @@ impl Outbox {
         }
         if self.has_room(&state) {
             return Poll::Ready(Ok(()));
+        }
+        state.reader = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Ready when no request is without an answer.
+    pub(super) fn poll_idle(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.in_flight == 0 {
+            return Poll::Ready(());
         }
         state.reader = Some(context.waker().clone());
         Poll::Pending
@@ -232,15 +237,15 @@ impl Outbox {
         wake(waker);
     }
 
-    /// Nothing can be sent any more: forgets what is queued and lets the reader see it.
+    /// Nothing can be sent any more: forgets what is queued and lets both sides see it.
     pub(super) fn gone(&self) {
-        let (chunks, reader) = {
+        let (chunks, sender, reader) = {
             let mut state = self.lock();
             state.end = End::Gone;
-            state.sender = None;
-            (std::mem::take(&mut state.chunks), state.reader.take())
+            (std::mem::take(&mut state.chunks), state.sender.take(), state.reader.take())
         };
         drop(chunks);
+        wake(sender);
         wake(reader);
     }
 
@@ -261,11 +266,7 @@ impl Outbox {
                     End::WhenIdle(trailers) if idle => trailers.take(),
                     End::Gone => None,
                     End::Open | End::WhenIdle(_) => {
-                        if !state
-                            .sender
-                            .as_ref()
-                            .is_some_and(|waker| waker.will_wake(context.waker()))
-                        {
+                        if !state.sender.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                             state.sender = Some(context.waker().clone());
                         }
                         return Poll::Pending;
@@ -300,10 +301,7 @@ impl http_body::Body for OutboxBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_frame(context).map(|frame| frame.map(Ok))
     }
 }
@@ -316,9 +314,7 @@ mod tests {
 
     fn next(body: &mut OutboxBody) -> Poll<Option<Frame<Bytes>>> {
         let mut context = Context::from_waker(Waker::noop());
-        Pin::new(body)
-            .poll_frame(&mut context)
-            .map(|frame| frame.map(|frame| frame.unwrap()))
+        Pin::new(body).poll_frame(&mut context).map(|frame| frame.map(|frame| frame.unwrap()))
     }
 
     fn data(poll: Poll<Option<Frame<Bytes>>>) -> Bytes {
@@ -360,9 +356,7 @@ mod tests {
         let mut body = OutboxBody(outbox.clone());
         let large = Bytes::from(vec![1; COPY_BYTES + 1]);
         outbox.send(put(10)).unwrap();
-        outbox
-            .send(|chunks| chunks.payload(std::slice::from_ref(&large)))
-            .unwrap();
+        outbox.send(|chunks| chunks.payload(std::slice::from_ref(&large))).unwrap();
         outbox.send(put(20)).unwrap();
         assert_eq!(data(next(&mut body)).len(), 10);
         assert_eq!(data(next(&mut body)).as_ptr(), large.as_ptr());

@@ -81,11 +81,7 @@ pub async fn connect(
     hello: Hello,
 ) -> Result<(Welcome, RequestSender, ReplyReceiver), ConnectError> {
     let outbox = Outbox::new(usize::MAX);
-    let sender = RequestSender {
-        shared: Arc::new(SenderShared {
-            outbox: outbox.clone(),
-        }),
-    };
+    let sender = RequestSender { shared: Arc::new(SenderShared { outbox: outbox.clone() }) };
     // The queue is new and open: it takes the first message.
     let queued = outbox.send(|chunks| wire::encode_hello(&hello, chunks));
     debug_assert_eq!(queued, Ok(()));
@@ -98,31 +94,18 @@ pub async fn connect(
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
 
-    poll_fn(|context| channel.poll_ready(context))
-        .await
-        .map_err(ConnectError::Unreachable)?;
+    poll_fn(|context| channel.poll_ready(context)).await.map_err(ConnectError::Unreachable)?;
     let response = channel.call(request).await.map_err(ConnectError::Unreachable)?;
     let (head, body) = response.into_parts();
     if let Some(status) = tonic::Status::from_header_map(&head.headers) {
-        return Err(ConnectError::Refused {
-            code: status.code(),
-            message: status.message().to_owned(),
-        });
+        return Err(ConnectError::Refused { code: status.code(), message: status.message().to_owned() });
     }
     if head.status != http::StatusCode::OK {
         let message = format!("http status {}", head.status);
-        return Err(ConnectError::Refused {
-            code: Code::Unavailable,
-            message,
-        });
+        return Err(ConnectError::Refused { code: Code::Unavailable, message });
     }
 
-    let mut receiver = ReplyReceiver {
-        body,
-        reader: MessageReader::new(MAX_MESSAGE_BYTES),
-        outbox,
-        end: None,
-    };
+    let mut receiver = ReplyReceiver { body, reader: MessageReader::new(MAX_MESSAGE_BYTES), outbox, end: None };
     let welcome = match receiver.recv_message().await {
         Ok(Some(FromNode::Welcome(welcome))) => welcome,
         Ok(Some(FromNode::Reply(_))) => return Err(ConnectError::Handshake(StreamError::OutOfPlace)),
@@ -131,9 +114,7 @@ pub async fn connect(
         Err(error) => return Err(ConnectError::Handshake(error)),
     };
     if welcome.wire_version != WIRE_VERSION {
-        return Err(ConnectError::Version {
-            theirs: welcome.wire_version,
-        });
+        return Err(ConnectError::Version { theirs: welcome.wire_version });
     }
     Ok((welcome, sender, receiver))
 }
@@ -158,9 +139,7 @@ impl Drop for SenderShared {
 impl RequestSender {
     /// Queues a request. Never waits; fails when the stream has ended, and then every request without a reply is lost.
     pub fn send(&self, request: &Request) -> Result<(), Closed> {
-        self.shared
-            .outbox
-            .send(|chunks| wire::encode_request(request, chunks))
+        self.shared.outbox.send(|chunks| wire::encode_request(request, chunks))
     }
 
     /// Whether the stream still takes requests.
@@ -177,6 +156,12 @@ pub struct ReplyReceiver {
     outbox: Arc<Outbox>,
     /// The body is exhausted: what is to be said once the reader is empty.
     end: Option<Ending>,
+}
+
+impl Drop for ReplyReceiver {
+    fn drop(&mut self) {
+        self.outbox.gone();
+    }
 }
 
 /// How the body ended.
@@ -247,10 +232,7 @@ impl ReplyReceiver {
         result
     }
 
-    fn poll_message_inner(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<FromNode>, StreamError>> {
+    fn poll_message_inner(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<FromNode>, StreamError>> {
         loop {
             if let Some(pieces) = self.reader.next()? {
                 return Poll::Ready(Ok(Some(wire::decode_from_node(pieces)?)));
@@ -298,10 +280,7 @@ impl Ending {
             Ending::Nothing => Err(StreamError::Cut),
             Ending::Status(Code::Ok, _) if is_mid_message => Err(StreamError::Cut),
             Ending::Status(Code::Ok, _) => Ok(None),
-            Ending::Status(code, message) => Err(StreamError::Ended {
-                code: *code,
-                message: message.clone(),
-            }),
+            Ending::Status(code, message) => Err(StreamError::Ended { code: *code, message: message.clone() }),
         }
     }
 }

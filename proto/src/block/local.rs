@@ -19,10 +19,7 @@ use super::transport::tuned_windows;
 pub const PIPE_BYTES: usize = 256 << 10;
 
 /// Serves `router` on a task of this runtime until every channel to it is dropped or `stop` resolves, and connects to it.
-pub async fn connect_local(
-    router: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<Channel, Error> {
+pub async fn connect_local(router: Router, stop: impl Future<Output = ()> + Send + 'static) -> Result<Channel, Error> {
     // A pipe for each time the channel connects: once, unless the server ends the connection.
     let (pipes, accepted) = mpsc::unbounded_channel::<DuplexStream>();
     let incoming = UnboundedReceiverStream::new(accepted).map(Ok::<_, io::Error>);

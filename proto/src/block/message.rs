@@ -153,12 +153,7 @@ pub struct Reply {
 impl Reply {
     /// An answer without data.
     pub const fn new(id: u64, status: Status) -> Self {
-        Self {
-            id,
-            status,
-            checksums: Vec::new(),
-            payload: Vec::new(),
-        }
+        Self { id, status, checksums: Vec::new(), payload: Vec::new() }
     }
 
     /// Length of the payload in bytes.
@@ -356,11 +351,7 @@ mod tests {
         ];
         for (status, wire) in table {
             assert_eq!(i64::from(status.to_wire()), i64::from(i32::from(wire)));
-            let back = Status::from_wire(
-                status.to_wire(),
-                status.detail().to_owned(),
-                status.error_offset(),
-            );
+            let back = Status::from_wire(status.to_wire(), status.detail().to_owned(), status.error_offset());
             assert_eq!(back, status);
         }
         assert!(matches!(Status::from_wire(0, text(), 0), Status::Failed(_)));

@@ -112,10 +112,7 @@ impl MessageReader {
         }
         let len_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
         if len_bytes > self.max_message_bytes {
-            return Err(ReaderError::TooLong {
-                len_bytes,
-                max_bytes: self.max_message_bytes,
-            });
+            return Err(ReaderError::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
         Ok(len_bytes)
     }
@@ -192,10 +189,7 @@ mod tests {
         }
         let pieces = reader.next().expect("well formed").expect("whole");
         assert_eq!(pieces.len(), 7);
-        assert_eq!(
-            pieces[0].as_ptr() as usize,
-            stream.as_ptr() as usize + GRPC_PREFIX_BYTES
-        );
+        assert_eq!(pieces[0].as_ptr() as usize, stream.as_ptr() as usize + GRPC_PREFIX_BYTES);
     }
 
     #[test]
@@ -225,22 +219,10 @@ mod tests {
     fn length_when_beyond_the_limit_then_refused_before_any_byte_of_it() {
         let mut reader = MessageReader::new(10);
         reader.push(Bytes::from_static(&[0, 0, 0, 0, 11]));
-        assert_eq!(
-            reader.next(),
-            Err(ReaderError::TooLong {
-                len_bytes: 11,
-                max_bytes: 10
-            })
-        );
+        assert_eq!(reader.next(), Err(ReaderError::TooLong { len_bytes: 11, max_bytes: 10 }));
         let mut reader = MessageReader::new(10);
         reader.push(Bytes::from_static(&[0, 255, 255, 255, 255]));
-        assert!(matches!(
-            reader.next(),
-            Err(ReaderError::TooLong {
-                len_bytes: 0xffff_ffff,
-                ..
-            })
-        ));
+        assert!(matches!(reader.next(), Err(ReaderError::TooLong { len_bytes: 0xffff_ffff, .. })));
     }
 
     #[test]
@@ -257,11 +239,7 @@ mod tests {
             let mut reader = MessageReader::new(10);
             reader.push(stream.slice(..end));
             while reader.next().expect("well formed").is_some() {}
-            assert_eq!(
-                reader.is_mid_message(),
-                ![0, 8, 17].contains(&end),
-                "cut at {end}"
-            );
+            assert_eq!(reader.is_mid_message(), ![0, 8, 17].contains(&end), "cut at {end}");
         }
     }
 

@@ -39,19 +39,22 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a storage daemon does with block streams.
 pub trait BlockHandler: Send + Sync + 'static {
-    /// Accepts the caller, or refuses it with a gRPC status. The wire version has been checked.
-    #[allow(
-        clippy::result_large_err,
-        reason = "once per stream, and tonic's own currency"
-    )]
-    fn welcome(&self, hello: &Hello, peer: Option<SocketAddr>) -> Result<Welcome, GrpcStatus>;
+    /// What the handler knows of an accepted stream, from its welcome to its end.
+    type Session: Send + 'static;
+
+    /// Accepts the caller, or refuses it with a gRPC status. The wire version has been checked. The caller sends no request
+    /// before it has the welcome, and may give up waiting: then this future is dropped.
+    fn welcome(
+        &self,
+        hello: &Hello,
+        peer: Option<SocketAddr>,
+    ) -> impl Future<Output = Result<(Welcome, Self::Session), GrpcStatus>> + Send;
 
     /// Serves a stream until it ends or the daemon stops; runs as a task of its own. When it returns, the stream ends as
     /// soon as every request has been answered, in order unless [`RequestReceiver`] met an error before.
     fn serve(
         self: Arc<Self>,
-        hello: Hello,
-        peer: Option<SocketAddr>,
+        session: Self::Session,
         requests: RequestReceiver,
     ) -> impl Future<Output = ()> + Send + 'static;
 }
@@ -65,20 +68,14 @@ pub struct BlockServer<H> {
 
 impl<H> Clone for BlockServer<H> {
     fn clone(&self) -> Self {
-        Self {
-            handler: self.handler.clone(),
-            max_in_flight_bytes: self.max_in_flight_bytes,
-        }
+        Self { handler: self.handler.clone(), max_in_flight_bytes: self.max_in_flight_bytes }
     }
 }
 
 impl<H: BlockHandler> BlockServer<H> {
     /// A service with the standard limit of [`MAX_IN_FLIGHT_BYTES`] for each stream.
     pub fn new(handler: Arc<H>) -> Self {
-        Self {
-            handler,
-            max_in_flight_bytes: MAX_IN_FLIGHT_BYTES,
-        }
+        Self { handler, max_in_flight_bytes: MAX_IN_FLIGHT_BYTES }
     }
 
     /// Another limit for each stream, in bytes.
@@ -104,37 +101,22 @@ impl<H: BlockHandler> Service<http::Request<Body>> for BlockServer<H> {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let server = self.clone();
-        Box::pin(async move {
-            Ok(server
-                .open(request)
-                .await
-                .unwrap_or_else(|status| status.into_http()))
-        })
+        Box::pin(async move { Ok(server.open(request).await.unwrap_or_else(|status| status.into_http())) })
     }
 }
 
 impl<H: BlockHandler> BlockServer<H> {
     /// Shakes hands and starts the handler. An error is answered as a gRPC status without a body.
-    #[allow(
-        clippy::result_large_err,
-        reason = "once per stream, and tonic's own currency"
-    )]
+    #[allow(clippy::result_large_err, reason = "once per stream, and tonic's own currency")]
     async fn open(self, request: http::Request<Body>) -> Result<http::Response<Body>, GrpcStatus> {
         let (head, body) = request.into_parts();
         if head.uri.path() != STREAM_PATH {
             return Err(GrpcStatus::unimplemented("no such method"));
         }
-        if head
-            .headers
-            .get("grpc-encoding")
-            .is_some_and(|encoding| encoding != "identity")
-        {
+        if head.headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
             return Err(GrpcStatus::unimplemented("compression is not supported"));
         }
-        let peer = head
-            .extensions
-            .get::<TcpConnectInfo>()
-            .and_then(TcpConnectInfo::remote_addr);
+        let peer = head.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
 
         let outbox = Outbox::new(self.max_in_flight_bytes);
         let mut requests = RequestReceiver {
@@ -153,7 +135,7 @@ impl<H: BlockHandler> BlockServer<H> {
                 hello.wire_version
             )));
         }
-        let welcome = self.handler.welcome(&hello, peer)?;
+        let (welcome, session) = self.handler.welcome(&hello, peer).await?;
         let body = OutboxBody(outbox.clone());
         outbox
             .send(|chunks| wire::encode_welcome(&welcome, chunks))
@@ -161,15 +143,12 @@ impl<H: BlockHandler> BlockServer<H> {
 
         let ending = EndOnDrop(outbox);
         tokio::spawn(async move {
-            self.handler.serve(hello, peer, requests).await;
+            self.handler.serve(session, requests).await;
             drop(ending);
         });
 
         let mut response = http::Response::new(Body::new(body));
-        response.headers_mut().insert(
-            http::header::CONTENT_TYPE,
-            http::HeaderValue::from_static("application/grpc"),
-        );
+        response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
         Ok(response)
     }
 }
@@ -179,8 +158,7 @@ struct EndOnDrop(Arc<Outbox>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0
-            .end_when_idle(Some(trailers(&GrpcStatus::new(Code::Ok, ""))));
+        self.0.end_when_idle(Some(trailers(&GrpcStatus::new(Code::Ok, ""))));
     }
 }
 
@@ -255,8 +233,15 @@ impl RequestReceiver {
     }
 
     /// Ends the stream from this side: what is in flight is still answered, then the caller is told this status.
-    pub fn end(self, status: &GrpcStatus) {
+    pub fn end(&self, status: &GrpcStatus) {
         self.outbox.end_when_idle(Some(trailers(status)));
+    }
+
+    /// Resolves when every request that was received has been answered, whether the caller is still there or not: from then
+    /// on nothing of this stream can take effect.
+    pub async fn drained(self) {
+        drop(self.body);
+        poll_fn(|context| self.outbox.poll_idle(context)).await;
     }
 
     async fn hello(&mut self) -> Result<Hello, ReceiveError> {
@@ -270,9 +255,7 @@ impl RequestReceiver {
         loop {
             let room = std::task::ready!(self.outbox.poll_room(context));
             if room.is_err() {
-                return Poll::Ready(Err(ReceiveError::Lost(
-                    "replies cannot be sent any more".to_owned(),
-                )));
+                return Poll::Ready(Err(ReceiveError::Lost("replies cannot be sent any more".to_owned())));
             }
             let request = match std::task::ready!(self.poll_message(context)) {
                 Ok(Some(ToNode::Request(request))) => request,
@@ -319,9 +302,7 @@ impl RequestReceiver {
 /// Memory that the request takes until its reply has been sent.
 fn cost_bytes(request: &Request) -> usize {
     let reply_bytes = match request.kind {
-        super::Kind::Read => usize::try_from(request.len)
-            .unwrap_or(usize::MAX)
-            .min(MAX_MESSAGE_BYTES),
+        super::Kind::Read => usize::try_from(request.len).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES),
         _ => 0,
     };
     REQUEST_COST_BYTES + request.payload_bytes() + reply_bytes
@@ -349,12 +330,7 @@ pub struct ReplySlot {
 impl ReplySlot {
     fn new(outbox: &Arc<Outbox>, id: u64, cost_bytes: usize) -> Self {
         outbox.charge(cost_bytes);
-        Self {
-            outbox: outbox.clone(),
-            id,
-            cost_bytes,
-            is_answered: false,
-        }
+        Self { outbox: outbox.clone(), id, cost_bytes, is_answered: false }
     }
 
     /// Answers without data.
@@ -364,12 +340,7 @@ impl ReplySlot {
 
     /// Answers with data and the checksums of its pieces. Never waits; dropped when the caller is gone.
     pub fn send_with(mut self, status: Status, checksums: Vec<u32>, payload: Vec<bytes::Bytes>) {
-        self.answer(&Reply {
-            id: self.id,
-            status,
-            checksums,
-            payload,
-        });
+        self.answer(&Reply { id: self.id, status, checksums, payload });
     }
 
     /// `id` of the request.
@@ -379,8 +350,7 @@ impl ReplySlot {
 
     fn answer(&mut self, reply: &Reply) {
         self.is_answered = true;
-        self.outbox
-            .answer(self.cost_bytes, |chunks| wire::encode_reply(reply, chunks));
+        self.outbox.answer(self.cost_bytes, |chunks| wire::encode_reply(reply, chunks));
     }
 }
 

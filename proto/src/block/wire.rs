@@ -102,13 +102,7 @@ pub fn encode_request(request: &Request, out: &mut Chunks) {
     scalars.field(11, request.offset);
     scalars.field(12, request.len);
 
-    encode(
-        out,
-        scalars.as_slice(),
-        REQUEST_CHECKSUMS,
-        &request.checksums,
-        &request.payload,
-    );
+    encode(out, scalars.as_slice(), REQUEST_CHECKSUMS, &request.checksums, &request.payload);
 }
 
 /// Appends a reply, with its gRPC prefix.
@@ -119,13 +113,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Chunks) {
     let detail = clip(reply.status.detail());
     if detail.is_empty() {
         scalars.field(4, reply.status.error_offset());
-        encode(
-            out,
-            scalars.as_slice(),
-            REPLY_CHECKSUMS,
-            &reply.checksums,
-            &reply.payload,
-        );
+        encode(out, scalars.as_slice(), REPLY_CHECKSUMS, &reply.checksums, &reply.payload);
         return;
     }
     // Only failures have a text: they may cost an allocation.
@@ -234,20 +222,13 @@ const fn varint_len(value: u64) -> usize {
 
 /// Length of a field with a one-byte tag and this many bytes, which is left out when it is empty.
 const fn delimited_len(len: usize) -> usize {
-    if len == 0 {
-        0
-    } else {
-        1 + varint_len(len as u64) + len
-    }
+    if len == 0 { 0 } else { 1 + varint_len(len as u64) + len }
 }
 
 /// The text up to the longest that is sent, cut at a character.
 fn clip(text: &str) -> &str {
     let longest = text.len().min(MAX_TEXT_BYTES);
-    (0..=longest)
-        .rev()
-        .find_map(|end| text.get(..end))
-        .unwrap_or_default()
+    (0..=longest).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// Scalar fields of one message, gathered on the stack so that the length is known before the message is begun.
@@ -261,10 +242,7 @@ impl Scalars {
     const CAPACITY: usize = 12 * 11 + 4 * 11 + 2;
 
     const fn new() -> Self {
-        Self {
-            bytes: [0; Self::CAPACITY],
-            len: 0,
-        }
+        Self { bytes: [0; Self::CAPACITY], len: 0 }
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -440,10 +418,7 @@ impl RequestParts {
 
     fn finish(self) -> Result<Request, WireError> {
         let Some(kind) = Kind::from_wire(self.kind) else {
-            return Err(WireError::UnknownKind {
-                id: self.id,
-                kind: self.kind,
-            });
+            return Err(WireError::UnknownKind { id: self.id, kind: self.kind });
         };
         Ok(Request {
             id: self.id,
@@ -549,22 +524,14 @@ impl Cursor {
         let left = segments.iter().map(Bytes::len).sum();
         segments.reverse();
         let current = segments.pop().unwrap_or_default();
-        Self {
-            current,
-            rest: segments,
-            left,
-        }
+        Self { current, rest: segments, left }
     }
 
     /// The next field's number and wire type, or nothing when only `end` bytes are left.
     fn next_field(&mut self, end: usize) -> Result<Option<(u32, u32)>, WireError> {
         if self.left <= end {
             // A field that reaches beyond its message ends up here with less than `end` left.
-            return if self.left == end {
-                Ok(None)
-            } else {
-                Err(WireError::Truncated)
-            };
+            return if self.left == end { Ok(None) } else { Err(WireError::Truncated) };
         }
         let tag = self.varint()?;
         let narrow = u32::try_from(tag).map_err(|_| WireError::Tag { tag })?;
@@ -613,11 +580,7 @@ impl Cursor {
             }
             let overflows = last == 9 && self.current.get(9).is_some_and(|byte| *byte > 1);
             self.advance(last + 1);
-            return if overflows {
-                Err(WireError::Varint)
-            } else {
-                Ok(value)
-            };
+            return if overflows { Err(WireError::Varint) } else { Ok(value) };
         }
         self.split_varint()
     }
@@ -645,19 +608,14 @@ impl Cursor {
 
     fn uint32(&mut self, field: u32, wire_type: u32) -> Result<u32, WireError> {
         // Protobuf cuts a longer number down to 32 bits.
-        self.uint64(field, wire_type)
-            .map(|value| (value & 0xffff_ffff) as u32)
+        self.uint64(field, wire_type).map(|value| (value & 0xffff_ffff) as u32)
     }
 
     /// The length of a delimited field, which lies within the message.
     fn length(&mut self, field: u32, wire_type: u32) -> Result<usize, WireError> {
         expect(field, wire_type, LEN)?;
         let len = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
-        if len > self.left {
-            Err(WireError::Truncated)
-        } else {
-            Ok(len)
-        }
+        if len > self.left { Err(WireError::Truncated) } else { Ok(len) }
     }
 
     /// Enters a nested message; the result is what will be left after it.
@@ -741,11 +699,7 @@ impl Cursor {
 }
 
 fn expect(field: u32, wire_type: u32, wanted: u32) -> Result<(), WireError> {
-    if wire_type == wanted {
-        Ok(())
-    } else {
-        Err(WireError::WireType { field, wire_type })
-    }
+    if wire_type == wanted { Ok(()) } else { Err(WireError::WireType { field, wire_type }) }
 }
 
 #[cfg(test)]

@@ -14,12 +14,7 @@ fn request() -> Request {
         shard: 2,
         epoch: 1,
         term: 4,
-        op: OpId {
-            incarnation: Incarnation(9),
-            lane: 1,
-            sequence: 128,
-            part: 0,
-        },
+        op: OpId { incarnation: Incarnation(9), lane: 1, sequence: 128, part: 0 },
         acked_below: 127,
         nexus: 0,
         path_epoch: 5,
@@ -32,12 +27,7 @@ fn request() -> Request {
 }
 
 fn reply() -> Reply {
-    Reply {
-        id: 300,
-        status: Status::Ok,
-        checksums: vec![1, 2],
-        payload: vec![Bytes::from_static(b"xyz")],
-    }
+    Reply { id: 300, status: Status::Ok, checksums: vec![1, 2], payload: vec![Bytes::from_static(b"xyz")] }
 }
 
 /// What goes over the wire, in one piece.
@@ -72,11 +62,7 @@ fn reply_message(reply: &Reply) -> Bytes {
 }
 
 fn joined(segments: &[Bytes]) -> Vec<Bytes> {
-    if segments.iter().all(Bytes::is_empty) {
-        Vec::new()
-    } else {
-        vec![segments.concat().into()]
-    }
+    if segments.iter().all(Bytes::is_empty) { Vec::new() } else { vec![segments.concat().into()] }
 }
 
 /// prost's view of a request.
@@ -155,32 +141,19 @@ fn reply_when_encoded_then_these_bytes() {
     ];
     assert_eq!(stream(|chunks| encode_reply(&reply(), chunks)), golden);
     let failed = Reply::new(1, Status::Failed("no".to_owned()));
-    assert_eq!(
-        &reply_message(&failed)[..],
-        [0x12, 8, 0x08, 1, 0x10, 13, 0x1a, 2, b'n', b'o']
-    );
+    assert_eq!(&reply_message(&failed)[..], [0x12, 8, 0x08, 1, 0x10, 13, 0x1a, 2, b'n', b'o']);
     let medium = Reply::new(1, Status::MediumError { offset: 5 });
     assert_eq!(&reply_message(&medium)[..], [0x12, 6, 0x08, 1, 0x10, 3, 0x20, 5]);
 }
 
 #[test]
 fn handshake_when_encoded_then_decoded_the_same() {
-    let hello = Hello {
-        wire_version: 1,
-        cluster: "lab".to_owned(),
-        incarnation: 77,
-        lane: 3,
-        name: "gateway-1".to_owned(),
-    };
+    let hello =
+        Hello { wire_version: 1, cluster: "lab".to_owned(), incarnation: 77, lane: 3, name: "gateway-1".to_owned() };
     let bytes = message(|chunks| encode_hello(&hello, chunks));
     assert_eq!(decode_to_node(vec![bytes]), Ok(ToNode::Hello(hello)));
-    let welcome = Welcome {
-        wire_version: 1,
-        cluster: "lab".to_owned(),
-        node_id: 1,
-        incarnation: 5,
-        max_payload_bytes: 8 << 20,
-    };
+    let welcome =
+        Welcome { wire_version: 1, cluster: "lab".to_owned(), node_id: 1, incarnation: 5, max_payload_bytes: 8 << 20 };
     let bytes = message(|chunks| encode_welcome(&welcome, chunks));
     assert_eq!(decode_from_node(vec![bytes]), Ok(FromNode::Welcome(welcome)));
 }
@@ -196,16 +169,10 @@ fn request_when_cut_anywhere_then_refused() {
 
 #[test]
 fn reply_when_cut_anywhere_then_refused() {
-    let failed = Reply {
-        status: Status::Failed("why".to_owned()),
-        ..reply()
-    };
+    let failed = Reply { status: Status::Failed("why".to_owned()), ..reply() };
     for whole in [reply_message(&reply()), reply_message(&failed)] {
         for end in 0..whole.len() {
-            assert!(
-                decode_from_node(vec![whole.slice(..end)]).is_err(),
-                "cut at {end}"
-            );
+            assert!(decode_from_node(vec![whole.slice(..end)]).is_err(), "cut at {end}");
         }
     }
 }
@@ -227,10 +194,7 @@ fn message_when_in_two_pieces_cut_anywhere_then_the_same() {
 fn length_when_it_lies_then_refused() {
     // A payload longer than the request, within the message of the outer level.
     let nested = [0x12, 4, 0x08, 1, 0x7a, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-    assert_eq!(
-        decode_to_node(vec![Bytes::copy_from_slice(&nested)]),
-        Err(WireError::Truncated)
-    );
+    assert_eq!(decode_to_node(vec![Bytes::copy_from_slice(&nested)]), Err(WireError::Truncated));
     for lying in [
         &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01][..], // 2^64 - 1
         &[0x12, 3, 0x7a, 0xff, 0x7f],
@@ -239,17 +203,11 @@ fn length_when_it_lies_then_refused() {
         &[0x0a, 9, 1],
         &[0x12, 3, 0x32, 8, 0x08, 1], // op_id reaches beyond its request
     ] {
-        assert!(
-            decode_to_node(vec![Bytes::copy_from_slice(lying)]).is_err(),
-            "{lying:?}"
-        );
+        assert!(decode_to_node(vec![Bytes::copy_from_slice(lying)]).is_err(), "{lying:?}");
     }
     // Not whole numbers of four bytes.
     let odd = [0x12, 7, 0x6a, 5, 1, 2, 3, 4, 5];
-    assert_eq!(
-        decode_to_node(vec![Bytes::copy_from_slice(&odd)]),
-        Err(WireError::PackedLength { len_bytes: 5 })
-    );
+    assert_eq!(decode_to_node(vec![Bytes::copy_from_slice(&odd)]), Err(WireError::PackedLength { len_bytes: 5 }));
 }
 
 #[test]
@@ -257,51 +215,21 @@ fn varint_when_too_long_or_too_large_then_refused() {
     let eleven = [&[0x12, 12, 0x08][..], &[0x80; 10], &[0x01]].concat();
     assert_eq!(decode_to_node(vec![eleven.into()]), Err(WireError::Varint));
     let beyond = [&[0x12, 11, 0x08][..], &[0xff; 9], &[0x02]].concat();
-    assert_eq!(
-        decode_to_node(vec![beyond.clone().into()]),
-        Err(WireError::Varint)
-    );
-    let pieces = beyond
-        .iter()
-        .map(|byte| Bytes::copy_from_slice(&[*byte]))
-        .collect();
+    assert_eq!(decode_to_node(vec![beyond.clone().into()]), Err(WireError::Varint));
+    let pieces = beyond.iter().map(|byte| Bytes::copy_from_slice(&[*byte])).collect();
     assert_eq!(decode_to_node(pieces), Err(WireError::Varint));
     let largest = [&[0x12, 13, 0x50, 1, 0x08][..], &[0xff; 9], &[0x01]].concat();
-    assert!(matches!(
-        decode_to_node(vec![largest.into()]),
-        Ok(ToNode::Request(Request { id: u64::MAX, .. }))
-    ));
+    assert!(matches!(decode_to_node(vec![largest.into()]), Ok(ToNode::Request(Request { id: u64::MAX, .. }))));
 }
 
 #[test]
 fn tag_when_malformed_then_refused() {
     let decode = |bytes: &[u8]| decode_to_node(vec![Bytes::copy_from_slice(bytes)]);
     assert_eq!(decode(&[0x00]), Err(WireError::Tag { tag: 0 }));
-    assert_eq!(
-        decode(&[0x80, 0x80, 0x80, 0x80, 0x10, 0]),
-        Err(WireError::Tag { tag: 1 << 32 })
-    );
-    assert_eq!(
-        decode(&[0x10, 1]),
-        Err(WireError::WireType {
-            field: 2,
-            wire_type: 0
-        })
-    );
-    assert_eq!(
-        decode(&[0x12, 1, 0x0b]),
-        Err(WireError::WireType {
-            field: 1,
-            wire_type: 3
-        })
-    );
-    assert_eq!(
-        decode(&[0x1f]),
-        Err(WireError::WireType {
-            field: 3,
-            wire_type: 7
-        })
-    );
+    assert_eq!(decode(&[0x80, 0x80, 0x80, 0x80, 0x10, 0]), Err(WireError::Tag { tag: 1 << 32 }));
+    assert_eq!(decode(&[0x10, 1]), Err(WireError::WireType { field: 2, wire_type: 0 }));
+    assert_eq!(decode(&[0x12, 1, 0x0b]), Err(WireError::WireType { field: 1, wire_type: 3 }));
+    assert_eq!(decode(&[0x1f]), Err(WireError::WireType { field: 3, wire_type: 7 }));
     assert_eq!(decode(&[]), Err(WireError::Empty));
     assert_eq!(decode(&[0x18, 1]), Err(WireError::Empty));
 }
@@ -315,10 +243,7 @@ fn unknown_fields_when_of_any_wire_type_then_skipped() {
     inner.extend([0xa5, 0x06, 1, 2, 3, 4]); // 32 bits
     let mut bytes = vec![0x1a, 2, 9, 9, 0x12, u8::try_from(inner.len()).expect("short")];
     bytes.extend(inner);
-    let in_single_bytes = bytes
-        .iter()
-        .map(|byte| Bytes::copy_from_slice(&[*byte]))
-        .collect();
+    let in_single_bytes = bytes.iter().map(|byte| Bytes::copy_from_slice(&[*byte])).collect();
     for pieces in [vec![Bytes::from(bytes)], in_single_bytes] {
         let Ok(ToNode::Request(mut decoded)) = decode_to_node(pieces) else {
             panic!("refused");
@@ -331,19 +256,14 @@ fn unknown_fields_when_of_any_wire_type_then_skipped() {
 #[test]
 fn kind_when_unknown_then_the_request_can_still_be_answered() {
     let bytes = Bytes::from_static(&[0x12, 4, 0x08, 9, 0x50, 77]);
-    assert_eq!(
-        decode_to_node(vec![bytes]),
-        Err(WireError::UnknownKind { id: 9, kind: 77 })
-    );
+    assert_eq!(decode_to_node(vec![bytes]), Err(WireError::UnknownKind { id: 9, kind: 77 }));
 }
 
 #[test]
 fn detail_when_too_long_then_cut_at_a_character() {
     let long = Reply::new(1, Status::Failed("ä".repeat(2000)));
-    let Ok(FromNode::Reply(Reply {
-        status: Status::Failed(detail),
-        ..
-    })) = decode_from_node(vec![reply_message(&long)])
+    let Ok(FromNode::Reply(Reply { status: Status::Failed(detail), .. })) =
+        decode_from_node(vec![reply_message(&long)])
     else {
         panic!("refused");
     };
@@ -353,10 +273,7 @@ fn detail_when_too_long_then_cut_at_a_character() {
 #[test]
 fn large_payload_when_encoded_and_decoded_then_never_copied() {
     let large = Bytes::from(vec![3; 1 << 20]);
-    let write = Request {
-        payload: vec![large.clone()],
-        ..request()
-    };
+    let write = Request { payload: vec![large.clone()], ..request() };
     let mut chunks = Chunks::new();
     encode_request(&write, &mut chunks);
     let mut reader = MessageReader::new(MAX_MESSAGE_BYTES);
@@ -390,35 +307,17 @@ fn number32() -> impl Strategy<Value = u32> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    let op =
-        (number(), number32(), number(), number32()).prop_map(|(incarnation, lane, sequence, part)| OpId {
-            incarnation: Incarnation(incarnation),
-            lane,
-            sequence,
-            part,
-        });
+    let op = (number(), number32(), number(), number32()).prop_map(|(incarnation, lane, sequence, part)| OpId {
+        incarnation: Incarnation(incarnation),
+        lane,
+        sequence,
+        part,
+    });
     let numbers = proptest::array::uniform9(number());
     let checksums = proptest::collection::vec(any::<u32>(), 0..40);
-    (
-        numbers,
-        number32(),
-        op,
-        proptest::sample::select(Kind::ALL.to_vec()),
-        checksums,
-        segments(),
-    )
-        .prop_map(|(numbers, shard, op, kind, checksums, payload)| {
-            let [
-                id,
-                volume,
-                epoch,
-                term,
-                acked_below,
-                nexus,
-                path_epoch,
-                offset,
-                len,
-            ] = numbers;
+    (numbers, number32(), op, proptest::sample::select(Kind::ALL.to_vec()), checksums, segments()).prop_map(
+        |(numbers, shard, op, kind, checksums, payload)| {
+            let [id, volume, epoch, term, acked_below, nexus, path_epoch, offset, len] = numbers;
             let volume = VolumeId(volume);
             Request {
                 id,
@@ -436,7 +335,8 @@ fn any_request() -> impl Strategy<Value = Request> {
                 checksums,
                 payload,
             }
-        })
+        },
+    )
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {
@@ -444,12 +344,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
     (number(), 1_u32..14, ".{0,40}", number(), checksums, segments()).prop_map(
         |(id, status, detail, offset, checksums, payload)| {
             let status = Status::from_wire(status, detail, offset);
-            Reply {
-                id,
-                status,
-                checksums,
-                payload,
-            }
+            Reply { id, status, checksums, payload }
         },
     )
 }
