@@ -83,9 +83,7 @@ impl Secret {
     /// Takes any 1 to 255 bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretLengthError> {
         if bytes.is_empty() || bytes.len() > Self::MAX_BYTES {
-            return Err(SecretLengthError {
-                len_bytes: bytes.len(),
-            });
+            return Err(SecretLengthError { len_bytes: bytes.len() });
         }
         Ok(Self(bytes.into()))
     }
@@ -178,13 +176,7 @@ mod tests {
 
     #[test]
     fn secret_when_printed_then_nothing_of_it_shows() {
-        let credential = Credential {
-            name: "user".to_owned(),
-            secret: Secret::new(b"hidden").unwrap(),
-        };
-        assert_eq!(
-            format!("{credential:?}"),
-            "Credential { name: \"user\", secret: Secret }"
-        );
+        let credential = Credential { name: "user".to_owned(), secret: Secret::new(b"hidden").unwrap() };
+        assert_eq!(format!("{credential:?}"), "Credential { name: \"user\", secret: Secret }");
     }
 }

@@ -156,28 +156,18 @@ mod tests {
     use super::*;
 
     fn pairs(text: &[u8]) -> Result<Vec<(String, String)>, TextError> {
-        Ok(parse(text)?
-            .into_iter()
-            .map(|pair| (pair.key.to_owned(), pair.value.to_owned()))
-            .collect())
+        Ok(parse(text)?.into_iter().map(|pair| (pair.key.to_owned(), pair.value.to_owned())).collect())
     }
 
     fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs
-            .iter()
-            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
-            .collect()
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
     fn parse_pairs_then_split_at_the_first_equals_sign() {
         assert_eq!(
             pairs(b"InitialR2T=No\0SendTargets=\0X-a.b=c=d\0"),
-            Ok(owned(&[
-                ("InitialR2T", "No"),
-                ("SendTargets", ""),
-                ("X-a.b", "c=d")
-            ]))
+            Ok(owned(&[("InitialR2T", "No"), ("SendTargets", ""), ("X-a.b", "c=d")]))
         );
         assert_eq!(pairs(b""), Ok(vec![]));
     }
@@ -197,15 +187,9 @@ mod tests {
         assert_eq!(pairs(b"A=\xff\0"), Err(TextError::NotUtf8));
         let key = "K".repeat(MAX_KEY_BYTES);
         assert!(pairs(format!("{key}=1").as_bytes()).is_ok());
-        assert_eq!(
-            pairs(format!("{key}K=1").as_bytes()),
-            Err(TextError::MalformedKey)
-        );
+        assert_eq!(pairs(format!("{key}K=1").as_bytes()), Err(TextError::MalformedKey));
         assert!(pairs("A=1\0".repeat(MAX_PAIRS).as_bytes()).is_ok());
-        assert_eq!(
-            pairs("A=1\0".repeat(MAX_PAIRS + 1).as_bytes()),
-            Err(TextError::TooManyPairs)
-        );
+        assert_eq!(pairs("A=1\0".repeat(MAX_PAIRS + 1).as_bytes()), Err(TextError::TooManyPairs));
     }
 
     #[test]
@@ -214,15 +198,9 @@ mod tests {
         assert_eq!(collector.add(&Bytes::from_static(b"Init"), true), Ok(None));
         assert!(collector.is_collecting());
         assert_eq!(collector.add(&Bytes::from_static(b"ialR2T=N"), true), Ok(None));
-        assert_eq!(
-            collector.add(&Bytes::from_static(b"o\0"), false),
-            Ok(Some(Bytes::from_static(b"InitialR2T=No\0")))
-        );
+        assert_eq!(collector.add(&Bytes::from_static(b"o\0"), false), Ok(Some(Bytes::from_static(b"InitialR2T=No\0"))));
         assert!(!collector.is_collecting());
-        assert_eq!(
-            collector.add(&Bytes::from_static(b"A=1\0"), false),
-            Ok(Some(Bytes::from_static(b"A=1\0")))
-        );
+        assert_eq!(collector.add(&Bytes::from_static(b"A=1\0"), false), Ok(Some(Bytes::from_static(b"A=1\0"))));
     }
 
     #[test]
@@ -232,10 +210,7 @@ mod tests {
         for more in [true, false, true, true] {
             assert!(collector.add(&piece, more).is_ok());
         }
-        assert_eq!(
-            collector.add(&Bytes::from_static(b"x"), true),
-            Err(TextError::TooLong)
-        );
+        assert_eq!(collector.add(&Bytes::from_static(b"x"), true), Err(TextError::TooLong));
     }
 
     #[test]

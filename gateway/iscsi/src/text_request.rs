@@ -55,10 +55,7 @@ struct Exchange {
 
 impl Default for TextExchange {
     fn default() -> Self {
-        Self {
-            current: None,
-            next_tag: 1,
-        }
+        Self { current: None, next_tag: 1 }
     }
 }
 
@@ -104,14 +101,9 @@ impl TextExchange {
                 return Err(RejectReason::ProtocolError);
             }
         } else {
-            let text = exchange
-                .collector
-                .add(data, continued)
-                .map_err(|_| RejectReason::ProtocolError)?;
+            let text = exchange.collector.add(data, continued).map_err(|_| RejectReason::ProtocolError)?;
             if let Some(text) = text {
-                exchange
-                    .sender
-                    .start(answer(&text, parameters, identity, environment)?);
+                exchange.sender.start(answer(&text, parameters, identity, environment)?);
             }
         }
         let max_bytes = usize::try_from(parameters.max_send_data_segment_length).unwrap_or(usize::MAX);
@@ -133,23 +125,12 @@ impl TextExchange {
         let (initiator_task_tag, tag) = (header.initiator_task_tag.get(), header.target_transfer_tag.get());
         if tag == RESERVED_TAG {
             let target_transfer_tag = self.next_tag;
-            self.next_tag = if target_transfer_tag == RESERVED_TAG - 1 {
-                1
-            } else {
-                target_transfer_tag + 1
-            };
+            self.next_tag = if target_transfer_tag == RESERVED_TAG - 1 { 1 } else { target_transfer_tag + 1 };
             let (collector, sender) = (TextCollector::default(), TextSender::default());
-            return Ok(Exchange {
-                initiator_task_tag,
-                target_transfer_tag,
-                collector,
-                sender,
-            });
+            return Ok(Exchange { initiator_task_tag, target_transfer_tag, collector, sender });
         }
         current
-            .filter(|exchange| {
-                exchange.target_transfer_tag == tag && exchange.initiator_task_tag == initiator_task_tag
-            })
+            .filter(|exchange| exchange.target_transfer_tag == tag && exchange.initiator_task_tag == initiator_task_tag)
             .ok_or(RejectReason::InvalidPduField)
     }
 }
@@ -173,8 +154,8 @@ fn answer(
             Some(key) => match key.kind {
                 Kind::SendTargets => send_targets(pair.value, identity, environment, &mut out),
                 Kind::MaxRecvDataSegmentLength => {
-                    parameters.max_send_data_segment_length = parse_max_recv_data_segment_length(pair.value)
-                        .map_err(|_| RejectReason::ProtocolError)?;
+                    parameters.max_send_data_segment_length =
+                        parse_max_recv_data_segment_length(pair.value).map_err(|_| RejectReason::ProtocolError)?;
                 }
                 // InitiatorAlias: for people, who have seen the one of the login.
                 _ => {}
@@ -186,12 +167,7 @@ fn answer(
 
 /// SendTargets (RFC 7143, appendix C): `All` on discovery sessions only, a name, or nothing for the target of a
 /// normal session, which learns of no other.
-fn send_targets(
-    value: &str,
-    identity: &SessionIdentity,
-    environment: &dyn Environment,
-    out: &mut TextWriter,
-) {
+fn send_targets(value: &str, identity: &SessionIdentity, environment: &dyn Environment, out: &mut TextWriter) {
     let wanted = match (value, &identity.target) {
         ("All", None) => None,
         ("", Some(own)) => Some(own.clone()),

@@ -34,9 +34,7 @@ impl ChapAlgorithm {
 
     /// The one with this number, if it is spoken here.
     pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| u64::from(algorithm.number()) == number)
+        Self::ALL.into_iter().find(|algorithm| u64::from(algorithm.number()) == number)
     }
 
     /// Length of its hash in bytes; our challenges are as long (RFC 1994, 4.1).
@@ -116,9 +114,7 @@ mod tests {
         let mut count = 0;
         for line in VECTORS.lines() {
             let fields: Vec<_> = line.split(' ').collect();
-            let &[number, identifier, name, challenge_bytes, digest] = &fields[..] else {
-                panic!("{line}")
-            };
+            let &[number, identifier, name, challenge_bytes, digest] = &fields[..] else { panic!("{line}") };
             let algorithm = ChapAlgorithm::from_number(number.parse().unwrap()).unwrap();
             let challenge: Vec<u8> = (0..challenge_bytes.parse().unwrap()).collect();
             let response = algorithm.respond(identifier.parse().unwrap(), &secret(name), &challenge);

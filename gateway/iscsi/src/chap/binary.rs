@@ -27,11 +27,7 @@ pub fn decode_binary(text: &str) -> Result<Vec<u8>, BinaryError> {
         "0b" | "0B" => decode_base64(digits.as_bytes())?,
         _ => return Err(BinaryError::Prefix),
     };
-    if bytes.len() > MAX_BINARY_BYTES {
-        Err(BinaryError::TooLong)
-    } else {
-        Ok(bytes)
-    }
+    if bytes.len() > MAX_BINARY_BYTES { Err(BinaryError::TooLong) } else { Ok(bytes) }
 }
 
 /// `0x` and lower-case hexadecimal digits.
@@ -175,18 +171,9 @@ mod tests {
         assert_eq!(decode_binary(&hex(1024)).map(|bytes| bytes.len()), Ok(1024));
         assert_eq!(decode_binary(&hex(1025)), Err(BinaryError::TooLong));
         assert_eq!(decode_binary(&hex(60_000)), Err(BinaryError::TooLong));
-        assert_eq!(
-            decode_binary(&format!("0b{}AA==", "AAAA".repeat(341))).map(|bytes| bytes.len()),
-            Ok(1024)
-        );
-        assert_eq!(
-            decode_binary(&format!("0b{}", "AAAA".repeat(342))),
-            Err(BinaryError::TooLong)
-        );
-        assert_eq!(
-            decode_binary(&format!("0b{}", "AAAA".repeat(9000))),
-            Err(BinaryError::TooLong)
-        );
+        assert_eq!(decode_binary(&format!("0b{}AA==", "AAAA".repeat(341))).map(|bytes| bytes.len()), Ok(1024));
+        assert_eq!(decode_binary(&format!("0b{}", "AAAA".repeat(342))), Err(BinaryError::TooLong));
+        assert_eq!(decode_binary(&format!("0b{}", "AAAA".repeat(9000))), Err(BinaryError::TooLong));
     }
 
     proptest! {

@@ -136,12 +136,7 @@ impl Chap {
         environment: &dyn Environment,
     ) -> Result<(Challenge, Answer<3>), ChapError> {
         let list = keys.algorithms.ok_or(ChapError::Missing("CHAP_A"))?;
-        if let Some(key) = (ChapKeys {
-            algorithms: None,
-            ..*keys
-        })
-        .first()
-        {
+        if let Some(key) = (ChapKeys { algorithms: None, ..*keys }).first() {
             return Err(ChapError::OutOfPlace(key));
         }
         if list.len() > MAX_VALUE_BYTES {
@@ -161,15 +156,7 @@ impl Chap {
             ("CHAP_I", identifier.to_string()),
             ("CHAP_C", encode_hex(&challenge)),
         ];
-        Ok((
-            Challenge {
-                access: self.access,
-                algorithm,
-                identifier,
-                challenge,
-            },
-            answer,
-        ))
+        Ok((Challenge { access: self.access, algorithm, identifier, challenge }, answer))
     }
 }
 
@@ -188,37 +175,22 @@ impl Challenge {
         let asked = self.target_challenge(keys)?;
         self.refuse_reflection(&response, asked.as_ref())?;
         // All credentials are tried whatever comes of each, so that the time does not tell which names exist.
-        let known = self
-            .access
-            .initiator_credentials
-            .iter()
-            .fold(false, |known, credential| {
-                let expected = self.respond(credential);
-                known | (expected.matches(&response) & (credential.name == user))
-            });
+        let known = self.access.initiator_credentials.iter().fold(false, |known, credential| {
+            let expected = self.respond(credential);
+            known | (expected.matches(&response) & (credential.name == user))
+        });
         if !known {
             return Err(ChapError::WrongCredentials);
         }
         let answer = match asked {
             None => None,
             Some((identifier, challenge)) => {
-                let credential = self
-                    .access
-                    .target_credential
-                    .as_ref()
-                    .ok_or(ChapError::NoTargetCredential)?;
+                let credential = self.access.target_credential.as_ref().ok_or(ChapError::NoTargetCredential)?;
                 let response = self.algorithm.respond(identifier, &credential.secret, &challenge);
-                Some([
-                    ("CHAP_N", credential.name.clone()),
-                    ("CHAP_R", encode_hex(response.as_bytes())),
-                ])
+                Some([("CHAP_N", credential.name.clone()), ("CHAP_R", encode_hex(response.as_bytes()))])
             }
         };
-        Ok(Authenticated {
-            algorithm: self.algorithm,
-            user: user.to_owned(),
-            answer,
-        })
+        Ok(Authenticated { algorithm: self.algorithm, user: user.to_owned(), answer })
     }
 
     /// What the initiator wants to have answered, if it does: CHAP_I and CHAP_C come together or not at all.
@@ -250,8 +222,7 @@ impl Challenge {
     }
 
     fn respond(&self, credential: &Credential) -> Response {
-        self.algorithm
-            .respond(self.identifier, &credential.secret, &self.challenge)
+        self.algorithm.respond(self.identifier, &credential.secret, &self.challenge)
     }
 }
 

@@ -11,67 +11,41 @@ fn chap(target_secret: Option<&[u8]>) -> Chap {
 }
 
 fn algorithms(list: &str) -> ChapKeys<'_> {
-    ChapKeys {
-        algorithms: Some(list),
-        ..ChapKeys::default()
-    }
+    ChapKeys { algorithms: Some(list), ..ChapKeys::default() }
 }
 
 /// A challenge of `algorithm`, whose identifier is 0x40 and whose bytes count up from 0x41.
 fn challenged(chap: Chap, algorithm: ChapAlgorithm) -> Challenge {
-    chap.choose_algorithm(&algorithms(&algorithm.number().to_string()), &World::default())
-        .unwrap()
-        .0
+    chap.choose_algorithm(&algorithms(&algorithm.number().to_string()), &World::default()).unwrap().0
 }
 
 fn response_to(challenge: &Challenge, secret: &[u8]) -> String {
     let secret = credential("", secret).secret;
-    encode_hex(
-        challenge
-            .algorithm
-            .respond(challenge.identifier, &secret, &challenge.challenge)
-            .as_bytes(),
-    )
+    encode_hex(challenge.algorithm.respond(challenge.identifier, &secret, &challenge.challenge).as_bytes())
 }
 
 #[test]
 fn choose_algorithm_then_the_first_of_the_initiators_list_that_is_spoken() {
-    for (list, number) in [
-        ("5", 5),
-        ("7", 7),
-        ("8", 8),
-        ("8,7,6,5", 8),
-        ("6,7,5", 7),
-        ("6,5", 5),
-        ("1,2,99,x,,0x5", 5),
-        ("0x08", 8),
-    ] {
-        let (challenge, answer) = chap(None)
-            .choose_algorithm(&algorithms(list), &World::default())
-            .unwrap();
+    for (list, number) in
+        [("5", 5), ("7", 7), ("8", 8), ("8,7,6,5", 8), ("6,7,5", 7), ("6,5", 5), ("1,2,99,x,,0x5", 5), ("0x08", 8)]
+    {
+        let (challenge, answer) = chap(None).choose_algorithm(&algorithms(list), &World::default()).unwrap();
         assert_eq!(challenge.algorithm.number(), number, "{list}");
         assert_eq!(answer[0], ("CHAP_A", number.to_string()));
         assert_eq!(answer[1], ("CHAP_I", "64".to_owned()));
         let (key, value) = &answer[2];
-        assert_eq!(
-            (*key, decode_binary(value).unwrap().len()),
-            ("CHAP_C", challenge.algorithm.digest_bytes())
-        );
+        assert_eq!((*key, decode_binary(value).unwrap().len()), ("CHAP_C", challenge.algorithm.digest_bytes()));
     }
 }
 
 #[test]
 fn choose_algorithm_when_nothing_is_common_or_sha_1_alone_then_refused() {
     for list in ["6", "", "Reject", "4,6,9", "5 ", "-5"] {
-        let refused = chap(None)
-            .choose_algorithm(&algorithms(list), &World::default())
-            .err();
+        let refused = chap(None).choose_algorithm(&algorithms(list), &World::default()).err();
         assert_eq!(refused, Some(ChapError::NoCommonAlgorithm), "{list}");
     }
     let long = format!("5,{}", "9,".repeat(200));
-    let refused = chap(None)
-        .choose_algorithm(&algorithms(&long), &World::default())
-        .err();
+    let refused = chap(None).choose_algorithm(&algorithms(&long), &World::default()).err();
     assert_eq!(refused, Some(ChapError::Malformed("CHAP_A")));
 }
 
@@ -79,20 +53,8 @@ fn choose_algorithm_when_nothing_is_common_or_sha_1_alone_then_refused() {
 fn choose_algorithm_when_keys_are_missing_or_early_then_refused() {
     let refused = |keys: ChapKeys<'_>| chap(None).choose_algorithm(&keys, &World::default()).err();
     assert_eq!(refused(ChapKeys::default()), Some(ChapError::Missing("CHAP_A")));
-    assert_eq!(
-        refused(ChapKeys {
-            response: Some("0x00"),
-            ..algorithms("5")
-        }),
-        Some(ChapError::OutOfPlace("CHAP_R"))
-    );
-    assert_eq!(
-        refused(ChapKeys {
-            challenge: Some("0x00"),
-            ..algorithms("5")
-        }),
-        Some(ChapError::OutOfPlace("CHAP_C"))
-    );
+    assert_eq!(refused(ChapKeys { response: Some("0x00"), ..algorithms("5") }), Some(ChapError::OutOfPlace("CHAP_R")));
+    assert_eq!(refused(ChapKeys { challenge: Some("0x00"), ..algorithms("5") }), Some(ChapError::OutOfPlace("CHAP_C")));
 }
 
 #[test]
@@ -100,20 +62,9 @@ fn verify_right_secret_with_each_algorithm_then_authenticated_one_way() {
     for algorithm in ChapAlgorithm::ALL {
         let challenge = challenged(chap(None), algorithm);
         let response = response_to(&challenge, SECRET);
-        let keys = ChapKeys {
-            name: Some("user"),
-            response: Some(&response),
-            ..ChapKeys::default()
-        };
+        let keys = ChapKeys { name: Some("user"), response: Some(&response), ..ChapKeys::default() };
         let authenticated = challenge.verify(&keys).unwrap();
-        assert_eq!(
-            authenticated,
-            Authenticated {
-                algorithm,
-                user: "user".to_owned(),
-                answer: None
-            }
-        );
+        assert_eq!(authenticated, Authenticated { algorithm, user: "user".to_owned(), answer: None });
     }
 }
 
@@ -123,32 +74,16 @@ fn verify_wrong_secret_name_or_length_then_refused() {
         let right = response_to(&challenged(chap(None), algorithm), SECRET);
         let longer = format!("{right}00");
         for (name, response, error) in [
-            (
-                "user",
-                response_to(&challenged(chap(None), algorithm), b"wrong"),
-                ChapError::WrongCredentials,
-            ),
+            ("user", response_to(&challenged(chap(None), algorithm), b"wrong"), ChapError::WrongCredentials),
             ("User", right.clone(), ChapError::WrongCredentials),
             ("", right.clone(), ChapError::WrongCredentials),
             ("user", longer, ChapError::WrongCredentials),
-            (
-                "user",
-                right[..right.len() - 2].to_owned(),
-                ChapError::WrongCredentials,
-            ),
+            ("user", right[..right.len() - 2].to_owned(), ChapError::WrongCredentials),
             ("user", "0x".to_owned(), ChapError::Malformed("CHAP_R")),
             ("user", "plain".to_owned(), ChapError::Malformed("CHAP_R")),
         ] {
-            let keys = ChapKeys {
-                name: Some(name),
-                response: Some(&response),
-                ..ChapKeys::default()
-            };
-            assert_eq!(
-                challenged(chap(None), algorithm).verify(&keys),
-                Err(error),
-                "{name} {response}"
-            );
+            let keys = ChapKeys { name: Some(name), response: Some(&response), ..ChapKeys::default() };
+            assert_eq!(challenged(chap(None), algorithm).verify(&keys), Err(error), "{name} {response}");
         }
     }
 }
@@ -157,65 +92,20 @@ fn verify_wrong_secret_name_or_length_then_refused() {
 fn verify_when_keys_are_missing_or_late_then_refused() {
     let challenge = || challenged(chap(Some(TARGET_SECRET)), ChapAlgorithm::Md5);
     let response = response_to(&challenge(), SECRET);
-    let whole = ChapKeys {
-        name: Some("user"),
-        response: Some(&response),
-        ..ChapKeys::default()
-    };
+    let whole = ChapKeys { name: Some("user"), response: Some(&response), ..ChapKeys::default() };
     for (keys, error) in [
         (ChapKeys { name: None, ..whole }, ChapError::Missing("CHAP_N")),
-        (
-            ChapKeys {
-                response: None,
-                ..whole
-            },
-            ChapError::Missing("CHAP_R"),
-        ),
-        (
-            ChapKeys {
-                algorithms: Some("5"),
-                ..whole
-            },
-            ChapError::OutOfPlace("CHAP_A"),
-        ),
-        (
-            ChapKeys {
-                identifier: Some("1"),
-                ..whole
-            },
-            ChapError::Missing("CHAP_C"),
-        ),
-        (
-            ChapKeys {
-                challenge: Some("0x01"),
-                ..whole
-            },
-            ChapError::Missing("CHAP_I"),
-        ),
-        (
-            ChapKeys {
-                identifier: Some("256"),
-                challenge: Some("0x01"),
-                ..whole
-            },
-            ChapError::Malformed("CHAP_I"),
-        ),
-        (
-            ChapKeys {
-                identifier: Some("1"),
-                challenge: Some("01"),
-                ..whole
-            },
-            ChapError::Malformed("CHAP_C"),
-        ),
+        (ChapKeys { response: None, ..whole }, ChapError::Missing("CHAP_R")),
+        (ChapKeys { algorithms: Some("5"), ..whole }, ChapError::OutOfPlace("CHAP_A")),
+        (ChapKeys { identifier: Some("1"), ..whole }, ChapError::Missing("CHAP_C")),
+        (ChapKeys { challenge: Some("0x01"), ..whole }, ChapError::Missing("CHAP_I")),
+        (ChapKeys { identifier: Some("256"), challenge: Some("0x01"), ..whole }, ChapError::Malformed("CHAP_I")),
+        (ChapKeys { identifier: Some("1"), challenge: Some("01"), ..whole }, ChapError::Malformed("CHAP_C")),
     ] {
         assert_eq!(challenge().verify(&keys), Err(error));
     }
     let long = "n".repeat(256);
-    let keys = ChapKeys {
-        name: Some(&long),
-        ..whole
-    };
+    let keys = ChapKeys { name: Some(&long), ..whole };
     assert_eq!(challenge().verify(&keys), Err(ChapError::Malformed("CHAP_N")));
 }
 
@@ -225,23 +115,15 @@ fn verify_when_no_credential_is_set_up_then_nobody_gets_in() {
     access.initiator_credentials.clear();
     let challenge = challenged(Chap::new(access), ChapAlgorithm::Md5);
     let response = response_to(&challenge, SECRET);
-    let keys = ChapKeys {
-        name: Some("user"),
-        response: Some(&response),
-        ..ChapKeys::default()
-    };
+    let keys = ChapKeys { name: Some("user"), response: Some(&response), ..ChapKeys::default() };
     assert_eq!(challenge.verify(&keys), Err(ChapError::WrongCredentials));
 }
 
 #[test]
 fn verify_when_there_are_several_credentials_then_any_of_them_but_not_mixed() {
     let mut access = chap_access("user", SECRET, None).chap.unwrap();
-    access
-        .initiator_credentials
-        .push(credential("other", b"other secret"));
-    access
-        .initiator_credentials
-        .push(credential("other", b"secret after rotation"));
+    access.initiator_credentials.push(credential("other", b"other secret"));
+    access.initiator_credentials.push(credential("other", b"secret after rotation"));
     for (name, secret, right) in [
         ("user", SECRET, true),
         ("other", b"other secret", true),
@@ -251,11 +133,7 @@ fn verify_when_there_are_several_credentials_then_any_of_them_but_not_mixed() {
     ] {
         let challenge = challenged(Chap::new(access.clone()), ChapAlgorithm::Sha256);
         let response = response_to(&challenge, secret);
-        let keys = ChapKeys {
-            name: Some(name),
-            response: Some(&response),
-            ..ChapKeys::default()
-        };
+        let keys = ChapKeys { name: Some(name), response: Some(&response), ..ChapKeys::default() };
         assert_eq!(challenge.verify(&keys).is_ok(), right, "{name}");
     }
 }
@@ -273,19 +151,9 @@ fn verify_mutual_then_the_initiators_challenge_is_answered_with_the_targets_secr
                 response: Some(&response),
                 algorithms: None,
             };
-            let answer = challenged(chap(Some(TARGET_SECRET)), algorithm)
-                .verify(&keys)
-                .unwrap()
-                .answer
-                .unwrap();
+            let answer = challenged(chap(Some(TARGET_SECRET)), algorithm).verify(&keys).unwrap().answer.unwrap();
             let expected = algorithm.respond(byte, &credential("", TARGET_SECRET).secret, b"foobar");
-            assert_eq!(
-                answer,
-                [
-                    ("CHAP_N", "holdfast".to_owned()),
-                    ("CHAP_R", encode_hex(expected.as_bytes()))
-                ]
-            );
+            assert_eq!(answer, [("CHAP_N", "holdfast".to_owned()), ("CHAP_R", encode_hex(expected.as_bytes()))]);
         }
     }
 }
@@ -334,11 +202,7 @@ fn verify_when_our_challenge_or_our_response_comes_back_then_refused() {
     // What the target itself would answer, with or without a challenge beside it.
     let challenge = challenged(chap(Some(TARGET_SECRET)), ChapAlgorithm::Md5);
     let reflected = response_to(&challenge, TARGET_SECRET);
-    let keys = ChapKeys {
-        name: Some("user"),
-        response: Some(&reflected),
-        ..ChapKeys::default()
-    };
+    let keys = ChapKeys { name: Some("user"), response: Some(&reflected), ..ChapKeys::default() };
     assert_eq!(challenge.verify(&keys), Err(ChapError::Reflected));
 }
 
@@ -346,11 +210,7 @@ fn verify_when_our_challenge_or_our_response_comes_back_then_refused() {
 fn verify_when_both_directions_have_one_secret_then_refused() {
     let challenge = challenged(chap(Some(SECRET)), ChapAlgorithm::Sha256);
     let response = response_to(&challenge, SECRET);
-    let keys = ChapKeys {
-        name: Some("user"),
-        response: Some(&response),
-        ..ChapKeys::default()
-    };
+    let keys = ChapKeys { name: Some("user"), response: Some(&response), ..ChapKeys::default() };
     assert_eq!(challenge.verify(&keys), Err(ChapError::Reflected));
 }
 
@@ -358,27 +218,9 @@ fn verify_when_both_directions_have_one_secret_then_refused() {
 fn take_when_a_key_comes_twice_then_refused() {
     let mut keys = ChapKeys::default();
     assert_eq!(keys.first(), None);
-    assert_eq!(
-        keys.take(&Pair {
-            key: "CHAP_X",
-            value: "1"
-        }),
-        Ok(false)
-    );
-    assert_eq!(
-        keys.take(&Pair {
-            key: "CHAP_I",
-            value: "1"
-        }),
-        Ok(true)
-    );
-    assert_eq!(
-        keys.take(&Pair {
-            key: "CHAP_I",
-            value: "2"
-        }),
-        Err(TextError::DuplicateKey)
-    );
+    assert_eq!(keys.take(&Pair { key: "CHAP_X", value: "1" }), Ok(false));
+    assert_eq!(keys.take(&Pair { key: "CHAP_I", value: "1" }), Ok(true));
+    assert_eq!(keys.take(&Pair { key: "CHAP_I", value: "2" }), Err(TextError::DuplicateKey));
     assert_eq!(keys.first(), Some("CHAP_I"));
 }
 

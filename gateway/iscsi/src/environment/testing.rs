@@ -25,10 +25,7 @@ impl Default for World {
     /// One target without CHAP in portal group 1, TSIH 258, and "random" bytes that count up from 0x40.
     fn default() -> Self {
         Self {
-            target_access: Ok(Access {
-                portal_group_tag: 1,
-                ..Access::default()
-            }),
+            target_access: Ok(Access { portal_group_tag: 1, ..Access::default() }),
             discovery_access: Ok(Access::default()),
             targets: vec![TargetRecord {
                 name: IscsiName::parse(TARGET).unwrap(),
@@ -50,11 +47,7 @@ impl Environment for World {
     }
 
     fn target_access(&self, _: &IscsiName, target: &IscsiName) -> Result<Access, Refusal> {
-        if target.as_str() == TARGET {
-            self.target_access.clone()
-        } else {
-            Err(Refusal::NotFound)
-        }
+        if target.as_str() == TARGET { self.target_access.clone() } else { Err(Refusal::NotFound) }
     }
 
     fn discovery_access(&self, _: &IscsiName) -> Result<Access, Refusal> {
@@ -73,10 +66,7 @@ impl Environment for World {
 
 /// A credential from text.
 pub(crate) fn credential(name: &str, secret: &[u8]) -> Credential {
-    Credential {
-        name: name.to_owned(),
-        secret: Secret::new(secret).unwrap(),
-    }
+    Credential { name: name.to_owned(), secret: Secret::new(secret).unwrap() }
 }
 
 /// An access with CHAP: `user` proves `secret`; the target is `holdfast` with `target_secret`, if any.

@@ -33,11 +33,7 @@ impl IdentityKeys {
             "InitiatorAlias" => {
                 if pair.value.len() > MAX_VALUE_BYTES {
                     let problem = "more than 255 bytes";
-                    return Err(FailureReason::Key {
-                        key: "InitiatorAlias",
-                        problem,
-                    }
-                    .into());
+                    return Err(FailureReason::Key { key: "InitiatorAlias", problem }.into());
                 }
                 set_once(&mut self.initiator_alias, pair.value.to_owned())?;
             }
@@ -61,34 +57,20 @@ impl IdentityKeys {
             SessionType::Discovery => None,
             SessionType::Normal => Some(self.target.ok_or(FailureReason::MissingKey("TargetName"))?),
         };
-        Ok(SessionIdentity {
-            initiator,
-            initiator_alias: self.initiator_alias,
-            isid,
-            target,
-        })
+        Ok(SessionIdentity { initiator, initiator_alias: self.initiator_alias, isid, target })
     }
 
     /// Keys of a later text must not say anything else.
     pub(super) fn agree_with(self, identity: &SessionIdentity) -> Result<(), LoginFailure> {
         let discovery = identity.target.is_none();
-        let changed = |key| {
-            FailureReason::Key {
-                key,
-                problem: "declared again with another value",
-            }
-            .into()
-        };
+        let changed = |key| FailureReason::Key { key, problem: "declared again with another value" }.into();
         if self.initiator.is_some_and(|name| name != identity.initiator) {
             return Err(changed("InitiatorName"));
         }
         if !discovery && self.target.is_some() && self.target != identity.target {
             return Err(changed("TargetName"));
         }
-        if self
-            .session_type
-            .is_some_and(|session_type| (session_type == SessionType::Discovery) != discovery)
-        {
+        if self.session_type.is_some_and(|session_type| (session_type == SessionType::Discovery) != discovery) {
             return Err(changed("SessionType"));
         }
         Ok(())

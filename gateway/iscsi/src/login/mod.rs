@@ -42,10 +42,7 @@ pub struct LoginConfig {
 
 impl Default for LoginConfig {
     fn default() -> Self {
-        Self {
-            offered: Offered::default(),
-            command_window: 1,
-        }
+        Self { offered: Offered::default(), command_window: 1 }
     }
 }
 
@@ -126,10 +123,7 @@ impl Login {
     /// Handles one PDU of the initiator.
     pub fn receive(&mut self, pdu: Pdu, environment: &dyn Environment) -> LoginStep {
         if matches!(self.state, State::Over) {
-            return LoginStep::Failed {
-                responses: Vec::new(),
-                reason: protocol("a PDU after the login was over"),
-            };
+            return LoginStep::Failed { responses: Vec::new(), reason: protocol("a PDU after the login was over") };
         }
         match self.try_receive(&pdu, environment) {
             Ok(step) => step,
@@ -148,9 +142,7 @@ impl Login {
         } else {
             match self.collector.add(&pdu.data, request.continued)? {
                 None => {
-                    return Ok(LoginStep::Continue(vec![
-                        self.response(&pdu.bhs, &request, None, false),
-                    ]));
+                    return Ok(LoginStep::Continue(vec![self.response(&pdu.bhs, &request, None, false)]));
                 }
                 Some(text) => self.process(&request, &text, environment)?,
             }
@@ -182,20 +174,10 @@ impl Login {
     }
 
     /// Handles a whole text; the answer waits in the sender.
-    fn process(
-        &mut self,
-        request: &Request,
-        text: &[u8],
-        environment: &dyn Environment,
-    ) -> Result<(), LoginFailure> {
+    fn process(&mut self, request: &Request, text: &[u8], environment: &dyn Environment) -> Result<(), LoginFailure> {
         let mut out = TextWriter::default();
-        let Keys {
-            identity,
-            auth_method,
-            chap,
-            mut security,
-            mut others,
-        } = Keys::sort(text::parse(text)?, &mut self.seen)?;
+        let Keys { identity, auth_method, chap, mut security, mut others } =
+            Keys::sort(text::parse(text)?, &mut self.seen)?;
         let mut login = match mem::replace(&mut self.state, State::Over) {
             State::Negotiating(login) => {
                 identity.agree_with(&login.identity)?;
@@ -206,10 +188,7 @@ impl Login {
         match request.stage {
             LoginStage::Security => {
                 let transit = request.transit_to.is_some();
-                login.security =
-                    login
-                        .security
-                        .advance(auth_method, &chap, transit, environment, &mut out)?;
+                login.security = login.security.advance(auth_method, &chap, transit, environment, &mut out)?;
                 for pair in &others {
                     if let Some(answer) = login.negotiation.answer_in_security_stage(pair)? {
                         out.pair(pair.key, &answer);
@@ -241,11 +220,7 @@ impl Login {
             Some(target) => environment.target_access(&identity.initiator, target),
             None => environment.discovery_access(&identity.initiator),
         };
-        let Access {
-            chap,
-            portal_group_tag,
-            target_alias,
-        } = access.map_err(FailureReason::Refused)?;
+        let Access { chap, portal_group_tag, target_alias } = access.map_err(FailureReason::Refused)?;
         let discovery = identity.target.is_none();
         if !discovery {
             out.pair("TargetPortalGroupTag", &portal_group_tag.to_string());
@@ -258,11 +233,7 @@ impl Login {
             identity,
             portal_group_tag: if discovery { 0 } else { portal_group_tag },
             security: Security::Open(chap),
-            negotiation: Negotiation::new(
-                self.config.offered.clone(),
-                discovery,
-                request.connection.tsih == 0,
-            ),
+            negotiation: Negotiation::new(self.config.offered.clone(), discovery, request.connection.tsih == 0),
         })
     }
 
@@ -276,18 +247,15 @@ impl Login {
         let State::Negotiating(login) = &mut self.state else {
             return Err(protocol("no login under way"));
         };
-        let transit_to = request
-            .transit_to
-            .filter(|_| login.security.is_done() && self.sender.remaining() <= MAX_LOGIN_DATA_BYTES);
+        let transit_to =
+            request.transit_to.filter(|_| login.security.is_done() && self.sender.remaining() <= MAX_LOGIN_DATA_BYTES);
         match transit_to {
             Some(LoginStage::FullFeature) => self.establish(bhs, request, environment),
             Some(stage) => {
                 login.stage = stage;
                 Ok(LoginStep::Continue(vec![self.response(bhs, request, None, true)]))
             }
-            None => Ok(LoginStep::Continue(vec![
-                self.response(bhs, request, None, false),
-            ])),
+            None => Ok(LoginStep::Continue(vec![self.response(bhs, request, None, false)])),
         }
     }
 
@@ -300,20 +268,13 @@ impl Login {
         let State::Negotiating(login) = mem::replace(&mut self.state, State::Over) else {
             return Err(protocol("no login under way"));
         };
-        let Negotiating {
-            identity,
-            portal_group_tag,
-            security: Security::Done(authentication),
-            negotiation,
-            ..
-        } = *login
+        let Negotiating { identity, portal_group_tag, security: Security::Done(authentication), negotiation, .. } =
+            *login
         else {
             return Err(FailureReason::AuthenticationRequired.into());
         };
         let ConnectionKey { tsih, cid, .. } = request.connection;
-        let tsih = environment
-            .assign_tsih(&identity, tsih, cid)
-            .map_err(FailureReason::Refused)?;
+        let tsih = environment.assign_tsih(&identity, tsih, cid).map_err(FailureReason::Refused)?;
         let parameters: Parameters = negotiation.finish();
         let response = self.response(bhs, request, Some(tsih), true);
         let header: &LoginResponseHeader = response.bhs.view();
@@ -328,10 +289,7 @@ impl Login {
             authentication,
             portal_group_tag,
         });
-        Ok(LoginStep::Established {
-            responses: vec![response],
-            established,
-        })
+        Ok(LoginStep::Established { responses: vec![response], established })
     }
 
     /// A successful response with the next piece of what waits in the sender.
@@ -357,40 +315,25 @@ impl Login {
         // Who has not begun a login gets no answer (RFC 7143, 4.2.3).
         let begun = self.numbers.is_some() || bhs.opcode() == Some(Opcode::LoginRequest);
         if !begun {
-            return LoginStep::Failed {
-                responses: Vec::new(),
-                reason,
-            };
+            return LoginStep::Failed { responses: Vec::new(), reason };
         }
         let mut out = TextWriter::default();
-        if let FailureReason::Refused(
-            Refusal::MovedTemporarily(address) | Refusal::MovedPermanently(address),
-        ) = &reason.reason
+        if let FailureReason::Refused(Refusal::MovedTemporarily(address) | Refusal::MovedPermanently(address)) =
+            &reason.reason
         {
             out.pair("TargetAddress", address);
         }
         const STAGE: u8 = 0x0c;
-        let stage = if bhs.opcode() == Some(Opcode::LoginRequest) {
-            bhs.0[1] & STAGE
-        } else {
-            0
-        };
+        let stage = if bhs.opcode() == Some(Opcode::LoginRequest) { bhs.0[1] & STAGE } else { 0 };
         let header = self.header(bhs, stage, reason.status);
-        LoginStep::Failed {
-            responses: vec![OutPdu::new(&header, out.finish())],
-            reason,
-        }
+        LoginStep::Failed { responses: vec![OutPdu::new(&header, out.finish())], reason }
     }
 
     /// The header of a response to `bhs`; counts StatSN on.
     fn header(&mut self, bhs: &Bhs, flags: u8, status: LoginStatus) -> LoginResponseHeader {
         let request: &LoginRequestHeader = bhs.view();
         let numbers = self.numbers.get_or_insert(Numbers {
-            connection: ConnectionKey {
-                isid: request.isid,
-                tsih: request.tsih.get(),
-                cid: request.cid.get(),
-            },
+            connection: ConnectionKey { isid: request.isid, tsih: request.tsih.get(), cid: request.cid.get() },
             stat_sn: request.exp_stat_sn.get(),
             exp_cmd_sn: request.cmd_sn.get(),
         });
@@ -468,10 +411,7 @@ impl<'a> Keys<'a> {
 /// An alias has at most 255 bytes (RFC 7143, 6.1).
 fn shortened(alias: &str) -> &str {
     let end = alias.find('\0').unwrap_or(alias.len()).min(MAX_VALUE_BYTES);
-    let end = (0..=end)
-        .rev()
-        .find(|&end| alias.is_char_boundary(end))
-        .unwrap_or(0);
+    let end = (0..=end).rev().find(|&end| alias.is_char_boundary(end)).unwrap_or(0);
     &alias[..end]
 }
 

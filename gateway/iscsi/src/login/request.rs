@@ -55,10 +55,7 @@ pub(super) struct ConnectionKey {
 impl Request {
     pub(super) fn parse(pdu: &Pdu) -> Result<Self, LoginFailure> {
         if pdu.bhs.opcode() != Some(Opcode::LoginRequest) {
-            return Err(FailureReason::NotALoginRequest {
-                opcode: pdu.bhs.0[0] & 0x3f,
-            }
-            .into());
+            return Err(FailureReason::NotALoginRequest { opcode: pdu.bhs.0[0] & 0x3f }.into());
         }
         let header: &LoginRequestHeader = pdu.bhs.view();
         let (min, max) = (header.version_min, header.version_max);
@@ -89,11 +86,7 @@ impl Request {
             stage,
             transit_to,
             continued,
-            connection: ConnectionKey {
-                isid: header.isid,
-                tsih: header.tsih.get(),
-                cid: header.cid.get(),
-            },
+            connection: ConnectionKey { isid: header.isid, tsih: header.tsih.get(), cid: header.cid.get() },
             cmd_sn: header.cmd_sn.get(),
             exp_stat_sn: header.exp_stat_sn.get(),
         })
@@ -116,12 +109,7 @@ mod tests {
         let mut bhs = Bhs([0; 48]);
         bhs.0[0] = 0x43;
         bhs.0[1] = flags;
-        Pdu {
-            bhs,
-            ahs: Bytes::new(),
-            data: Bytes::new(),
-            data_digest_ok: true,
-        }
+        Pdu { bhs, ahs: Bytes::new(), data: Bytes::new(), data_digest_ok: true }
     }
 
     #[test]
@@ -141,20 +129,10 @@ mod tests {
             };
             let expected = match (flags & TRANSIT != 0, stage) {
                 (false, Some(stage)) => Some((stage, None)),
-                (true, _) => allowed
-                    .iter()
-                    .find(|row| row.0 == flags & 0xcf)
-                    .map(|row| (row.1, row.2)),
+                (true, _) => allowed.iter().find(|row| row.0 == flags & 0xcf).map(|row| (row.1, row.2)),
                 (false, None) => None,
             };
-            assert_eq!(
-                parsed
-                    .as_ref()
-                    .ok()
-                    .map(|request| (request.stage, request.transit_to)),
-                expected,
-                "{flags:#x}"
-            );
+            assert_eq!(parsed.as_ref().ok().map(|request| (request.stage, request.transit_to)), expected, "{flags:#x}");
             if let Ok(request) = parsed {
                 assert_eq!(request.continued, flags & CONTINUE != 0);
             }
@@ -177,23 +155,14 @@ mod tests {
     fn parse_other_pdus_ahs_and_long_text_then_refused() {
         let mut pdu = with_flags(0x87);
         pdu.bhs.0[0] = 0x01;
-        assert_eq!(
-            Request::parse(&pdu).unwrap_err().status,
-            LoginStatus::InvalidDuringLogin
-        );
+        assert_eq!(Request::parse(&pdu).unwrap_err().status, LoginStatus::InvalidDuringLogin);
         let mut pdu = with_flags(0x87);
         pdu.ahs = Bytes::from_static(&[0; 4]);
-        assert_eq!(
-            Request::parse(&pdu).unwrap_err().status,
-            LoginStatus::InitiatorError
-        );
+        assert_eq!(Request::parse(&pdu).unwrap_err().status, LoginStatus::InitiatorError);
         let mut pdu = with_flags(0x87);
         pdu.data = vec![0; MAX_LOGIN_DATA_BYTES].into();
         assert!(Request::parse(&pdu).is_ok());
         pdu.data = vec![0; MAX_LOGIN_DATA_BYTES + 1].into();
-        assert_eq!(
-            Request::parse(&pdu).unwrap_err().status,
-            LoginStatus::InitiatorError
-        );
+        assert_eq!(Request::parse(&pdu).unwrap_err().status, LoginStatus::InitiatorError);
     }
 }

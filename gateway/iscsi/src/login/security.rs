@@ -34,37 +34,23 @@ impl Security {
             state => state,
         };
         if auth_method.is_some() {
-            return Err(FailureReason::Key {
-                key: "AuthMethod",
-                problem: "proposed again",
-            }
-            .into());
+            return Err(FailureReason::Key { key: "AuthMethod", problem: "proposed again" }.into());
         }
         match state {
             Self::Chap(chap) => {
-                let (challenge, answer) = chap
-                    .choose_algorithm(keys, environment)
-                    .map_err(FailureReason::Chap)?;
+                let (challenge, answer) = chap.choose_algorithm(keys, environment).map_err(FailureReason::Chap)?;
                 for (key, value) in &answer {
                     out.pair(key, value);
                 }
                 Ok(Self::Challenged(challenge))
             }
             Self::Challenged(challenge) => {
-                let Authenticated {
-                    algorithm,
-                    user,
-                    answer,
-                } = challenge.verify(keys).map_err(FailureReason::Chap)?;
+                let Authenticated { algorithm, user, answer } = challenge.verify(keys).map_err(FailureReason::Chap)?;
                 let mutual = answer.is_some();
                 for (key, value) in answer.iter().flatten() {
                     out.pair(key, value);
                 }
-                Ok(Self::Done(Authentication::Chap {
-                    algorithm,
-                    user,
-                    mutual,
-                }))
+                Ok(Self::Done(Authentication::Chap { algorithm, user, mutual }))
             }
             state => {
                 no_chap_keys(keys)?;
@@ -97,11 +83,7 @@ impl Security {
         no_chap_keys(keys)?;
         let Some(list) = auth_method else {
             // Without a proposal the default, None, holds; whoever stays in the stage may still make one.
-            return if transit {
-                Self::Open(access).skip()
-            } else {
-                Ok(Self::Open(access))
-            };
+            return if transit { Self::Open(access).skip() } else { Ok(Self::Open(access)) };
         };
         let wanted = if access.is_some() { "CHAP" } else { "None" };
         if list.len() > MAX_VALUE_BYTES || !list.split(',').any(|method| method == wanted) {

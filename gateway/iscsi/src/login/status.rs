@@ -77,10 +77,7 @@ pub struct LoginFailure {
 
 impl From<FailureReason> for LoginFailure {
     fn from(reason: FailureReason) -> Self {
-        Self {
-            status: reason.status(),
-            reason,
-        }
+        Self { status: reason.status(), reason }
     }
 }
 
@@ -165,9 +162,7 @@ impl FailureReason {
             Self::Version { .. } => LoginStatus::UnsupportedVersion,
             Self::MissingKey(_) => LoginStatus::MissingParameter,
             // No target has a malformed name.
-            Self::Name {
-                key: "TargetName", ..
-            } => LoginStatus::NotFound,
+            Self::Name { key: "TargetName", .. } => LoginStatus::NotFound,
             Self::Name { .. } => LoginStatus::InitiatorError,
             Self::UnknownSessionType => LoginStatus::SessionTypeNotSupported,
             Self::NoCommonAuthMethod | Self::AuthenticationRequired | Self::Chap(_) => {
@@ -204,11 +199,7 @@ mod tests {
             (Refusal::ServiceUnavailable, 3, 1),
             (Refusal::OutOfResources, 3, 2),
         ] {
-            assert_eq!(
-                (refusal.status().class(), refusal.status().detail()),
-                (class, detail),
-                "{refusal}"
-            );
+            assert_eq!((refusal.status().class(), refusal.status().detail()), (class, detail), "{refusal}");
         }
     }
 }

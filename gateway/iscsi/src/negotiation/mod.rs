@@ -49,14 +49,7 @@ impl Negotiation {
     /// session (TSIH 0).
     pub fn new(offered: Offered, discovery: bool, leading: bool) -> Self {
         let parameters = Parameters::default();
-        Self {
-            offered,
-            parameters,
-            discovery,
-            leading,
-            first_burst_agreed: false,
-            declared: false,
-        }
+        Self { offered, parameters, discovery, leading, first_burst_agreed: false, declared: false }
     }
 
     /// Answers the pairs of one text of the operational stage, and declares the target's own
@@ -71,10 +64,7 @@ impl Negotiation {
         }
         if !self.declared {
             self.declared = true;
-            let length = self
-                .offered
-                .max_recv_data_segment_length
-                .clamp(MIN_LENGTH, MAX_LENGTH);
+            let length = self.offered.max_recv_data_segment_length.clamp(MIN_LENGTH, MAX_LENGTH);
             self.parameters.max_recv_data_segment_length = length;
             out.pair("MaxRecvDataSegmentLength", &length.to_string());
         }
@@ -126,14 +116,11 @@ impl Negotiation {
                 None => REJECT.to_owned(),
             },
             Kind::MaxRecvDataSegmentLength => {
-                self.parameters.max_send_data_segment_length =
-                    parse_max_recv_data_segment_length(pair.value)?;
+                self.parameters.max_send_data_segment_length = parse_max_recv_data_segment_length(pair.value)?;
                 return Ok(None);
             }
             Kind::Marker => boolean(false).to_owned(),
-            Kind::MarkerInterval | Kind::Target | Kind::Authentication | Kind::SendTargets => {
-                REJECT.to_owned()
-            }
+            Kind::MarkerInterval | Kind::Target | Kind::Authentication | Kind::SendTargets => REJECT.to_owned(),
             Kind::Identity | Kind::Ignored => return Ok(None),
         };
         Ok(Some(answer))
@@ -150,14 +137,7 @@ impl Negotiation {
     }
 
     fn number(&mut self, key: &Key, value: &str) -> Result<String, KeyError> {
-        let Kind::Number {
-            result,
-            min,
-            max,
-            own,
-            set,
-        } = key.kind
-        else {
+        let Kind::Number { result, min, max, own, set } = key.kind else {
             return Ok(REJECT.to_owned());
         };
         let proposed = parse_number(value).and_then(|number| u32::try_from(number).ok());
@@ -169,10 +149,7 @@ impl Negotiation {
         match key.name {
             "FirstBurstLength" => self.first_burst_agreed = true,
             "MaxBurstLength" if self.first_burst_agreed && self.parameters.first_burst_length > agreed => {
-                return Err(KeyError {
-                    key: key.name,
-                    problem: "lower than the agreed FirstBurstLength",
-                });
+                return Err(KeyError { key: key.name, problem: "lower than the agreed FirstBurstLength" });
             }
             _ => {}
         }
@@ -185,10 +162,7 @@ pub fn parse_max_recv_data_segment_length(value: &str) -> Result<u32, KeyError> 
     parse_number(value)
         .and_then(|number| u32::try_from(number).ok())
         .filter(|number| (MIN_LENGTH..=MAX_LENGTH).contains(number))
-        .ok_or(KeyError {
-            key: "MaxRecvDataSegmentLength",
-            problem: "not a number of 512 to 16777215",
-        })
+        .ok_or(KeyError { key: "MaxRecvDataSegmentLength", problem: "not a number of 512 to 16777215" })
 }
 
 #[cfg(test)]

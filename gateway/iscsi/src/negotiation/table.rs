@@ -139,13 +139,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
 }
 
 const fn key(name: &'static str, usage: Use, leading_only: bool, relevance: Relevance, kind: Kind) -> Key {
-    Key {
-        name,
-        usage,
-        leading_only,
-        relevance,
-        kind,
-    }
+    Key { name, usage, leading_only, relevance, kind }
 }
 
 const fn number(
@@ -154,13 +148,7 @@ const fn number(
     own: fn(&Offered, &Parameters) -> u32,
     set: fn(&mut Parameters, u32),
 ) -> Kind {
-    Kind::Number {
-        result,
-        min,
-        max,
-        own,
-        set,
-    }
+    Kind::Number { result, min, max, own, set }
 }
 
 const fn boolean(result: BooleanResult, own: fn(&Offered) -> bool, set: fn(&mut Parameters, bool)) -> Kind {

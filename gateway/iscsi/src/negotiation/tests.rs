@@ -32,10 +32,7 @@ fn one(asked: &str) -> (String, Parameters) {
 
 /// Defaults with this target's MaxRecvDataSegmentLength declared.
 fn defaults() -> Parameters {
-    Parameters {
-        max_recv_data_segment_length: 262_144,
-        ..Parameters::default()
-    }
+    Parameters { max_recv_data_segment_length: 262_144, ..Parameters::default() }
 }
 
 #[test]
@@ -104,10 +101,7 @@ fn answer_every_list_then_the_first_common_value_or_reject() {
         ("HeaderDigest=CRC-64", "HeaderDigest=Reject"),
         ("DataDigest=CRC-64,CRC32C,None", "DataDigest=CRC32C"),
         ("DataDigest=", "DataDigest=Reject"),
-        (
-            "TaskReporting=FastAbort,ResponseFence,RFC3720",
-            "TaskReporting=RFC3720",
-        ),
+        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "TaskReporting=RFC3720"),
         ("TaskReporting=FastAbort", "TaskReporting=Reject"),
     ] {
         assert_eq!(one(asked).0, answer);
@@ -129,17 +123,8 @@ fn answer_obsolete_markers_then_no_or_reject_and_never_not_understood() {
 
 #[test]
 fn answer_unknown_keys_then_not_understood() {
-    for key in [
-        "X-org.example.foo",
-        "RDMAExtensions",
-        "headerdigest",
-        "Y-sum",
-        "KRB_AP_REQ",
-    ] {
-        assert_eq!(
-            one(&format!("{key}=1")),
-            (format!("{key}=NotUnderstood"), defaults())
-        );
+    for key in ["X-org.example.foo", "RDMAExtensions", "headerdigest", "Y-sum", "KRB_AP_REQ"] {
+        assert_eq!(one(&format!("{key}=1")), (format!("{key}=NotUnderstood"), defaults()));
     }
 }
 
@@ -163,28 +148,18 @@ fn answer_keys_that_have_no_place_in_the_stage_then_reject() {
 
 #[test]
 fn answer_declarations_then_none() {
-    for asked in [
-        "X#NodeArchitecture=Linux,6.1",
-        "InitiatorAlias=host",
-        "SessionType=Normal",
-    ] {
+    for asked in ["X#NodeArchitecture=Linux,6.1", "InitiatorAlias=host", "SessionType=Normal"] {
         assert_eq!(one(asked), (String::new(), defaults()));
     }
     let (answer, parameters) = one("MaxRecvDataSegmentLength=65536");
-    assert_eq!(
-        (answer.as_str(), parameters.max_send_data_segment_length),
-        ("", 65_536)
-    );
+    assert_eq!((answer.as_str(), parameters.max_send_data_segment_length), ("", 65_536));
 }
 
 #[test]
 fn answer_in_the_security_stage_then_operational_keys_are_rejected_and_change_nothing() {
     let mut negotiation = normal();
     for key in KEYS {
-        let pair = Pair {
-            key: key.name,
-            value: "1",
-        };
+        let pair = Pair { key: key.name, value: "1" };
         let answer = negotiation.answer_in_security_stage(&pair).unwrap();
         let expected = match key.name {
             "TargetName" | "InitiatorName" | "InitiatorAlias" | "SessionType" | "X#NodeArchitecture" => None,
@@ -192,14 +167,8 @@ fn answer_in_the_security_stage_then_operational_keys_are_rejected_and_change_no
         };
         assert_eq!(answer, expected, "{}", key.name);
     }
-    let pair = Pair {
-        key: "X-a",
-        value: "",
-    };
-    assert_eq!(
-        negotiation.answer_in_security_stage(&pair),
-        Ok(Some(NOT_UNDERSTOOD.to_owned()))
-    );
+    let pair = Pair { key: "X-a", value: "" };
+    assert_eq!(negotiation.answer_in_security_stage(&pair), Ok(Some(NOT_UNDERSTOOD.to_owned())));
     assert_eq!(negotiation.finish(), Parameters::default());
 }
 
@@ -236,43 +205,21 @@ fn answer_on_a_discovery_session_then_what_concerns_commands_is_irrelevant() {
         assert_eq!(answers(&mut negotiation, asked), [format!("{key}=Irrelevant")]);
     }
     assert_eq!(
-        answers(
-            &mut negotiation,
-            "HeaderDigest=CRC32C DefaultTime2Wait=5 DefaultTime2Retain=0 ErrorRecoveryLevel=0"
-        ),
-        [
-            "HeaderDigest=CRC32C",
-            "DefaultTime2Wait=5",
-            "DefaultTime2Retain=0",
-            "ErrorRecoveryLevel=0"
-        ]
+        answers(&mut negotiation, "HeaderDigest=CRC32C DefaultTime2Wait=5 DefaultTime2Retain=0 ErrorRecoveryLevel=0"),
+        ["HeaderDigest=CRC32C", "DefaultTime2Wait=5", "DefaultTime2Retain=0", "ErrorRecoveryLevel=0"]
     );
-    let expected = Parameters {
-        header_digest: true,
-        default_time2wait: 5,
-        default_time2retain: 0,
-        ..defaults()
-    };
+    let expected = Parameters { header_digest: true, default_time2wait: 5, default_time2retain: 0, ..defaults() };
     assert_eq!(negotiation.finish(), expected);
 }
 
 #[test]
 fn answer_on_a_later_connection_then_leading_only_keys_are_rejected() {
-    for key in KEYS
-        .iter()
-        .filter(|key| key.leading_only && key.usage == table::Use::Operational)
-    {
+    for key in KEYS.iter().filter(|key| key.leading_only && key.usage == table::Use::Operational) {
         let mut negotiation = Negotiation::new(Offered::default(), false, false);
-        assert_eq!(
-            answers(&mut negotiation, &format!("{}=1", key.name)),
-            [format!("{}=Reject", key.name)]
-        );
+        assert_eq!(answers(&mut negotiation, &format!("{}=1", key.name)), [format!("{}=Reject", key.name)]);
     }
     let mut negotiation = Negotiation::new(Offered::default(), false, false);
-    assert_eq!(
-        answers(&mut negotiation, "HeaderDigest=CRC32C"),
-        ["HeaderDigest=CRC32C"]
-    );
+    assert_eq!(answers(&mut negotiation, "HeaderDigest=CRC32C"), ["HeaderDigest=CRC32C"]);
 }
 
 #[test]
@@ -284,10 +231,7 @@ fn answer_first_burst_length_without_unsolicited_data_then_irrelevant_wherever_i
     ] {
         assert!(one(asked).0.ends_with("FirstBurstLength=Irrelevant"), "{asked}");
     }
-    for asked in [
-        "FirstBurstLength=65536 InitialR2T=No ImmediateData=No",
-        "FirstBurstLength=65536 InitialR2T=Yes",
-    ] {
+    for asked in ["FirstBurstLength=65536 InitialR2T=No ImmediateData=No", "FirstBurstLength=65536 InitialR2T=Yes"] {
         assert!(one(asked).0.ends_with("FirstBurstLength=65536"), "{asked}");
     }
 }
@@ -296,33 +240,21 @@ fn answer_first_burst_length_without_unsolicited_data_then_irrelevant_wherever_i
 fn answer_first_burst_length_then_never_above_max_burst_length() {
     let (answer, parameters) = one("FirstBurstLength=65536 MaxBurstLength=4096");
     assert_eq!(answer, "MaxBurstLength=4096 FirstBurstLength=4096");
-    assert_eq!(
-        (parameters.max_burst_length, parameters.first_burst_length),
-        (4096, 4096)
-    );
+    assert_eq!((parameters.max_burst_length, parameters.first_burst_length), (4096, 4096));
 
     let (_, parameters) = one("MaxBurstLength=4096");
-    assert_eq!(
-        (parameters.max_burst_length, parameters.first_burst_length),
-        (4096, 4096)
-    );
+    assert_eq!((parameters.max_burst_length, parameters.first_burst_length), (4096, 4096));
 
     let mut negotiation = normal();
     answers(&mut negotiation, "FirstBurstLength=65536");
-    let late = [Pair {
-        key: "MaxBurstLength",
-        value: "4096",
-    }];
+    let late = [Pair { key: "MaxBurstLength", value: "4096" }];
     assert!(negotiation.answer(&late, &mut TextWriter::default()).is_err());
 }
 
 #[test]
 fn answer_bad_max_recv_data_segment_length_then_an_error() {
     for value in ["511", "16777216", "0", "", "Reject", "4294967808"] {
-        let pair = [Pair {
-            key: "MaxRecvDataSegmentLength",
-            value,
-        }];
+        let pair = [Pair { key: "MaxRecvDataSegmentLength", value }];
         let error = normal().answer(&pair, &mut TextWriter::default()).unwrap_err();
         assert_eq!(error.key, "MaxRecvDataSegmentLength", "{value}");
     }
@@ -330,11 +262,7 @@ fn answer_bad_max_recv_data_segment_length_then_an_error() {
 
 #[test]
 fn answer_when_digests_are_not_offered_then_none_only() {
-    let offered = Offered {
-        header_digest: false,
-        data_digest: false,
-        ..Offered::default()
-    };
+    let offered = Offered { header_digest: false, data_digest: false, ..Offered::default() };
     let mut negotiation = Negotiation::new(offered, false, true);
     assert_eq!(
         answers(&mut negotiation, "HeaderDigest=CRC32C,None DataDigest=CRC32C"),

@@ -10,11 +10,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     };
     // `from_str_radix` would take a sign.
     let all_digits = digits.bytes().all(|byte| char::from(byte).is_digit(radix));
-    if all_digits {
-        u64::from_str_radix(digits, radix).ok()
-    } else {
-        None
-    }
+    if all_digits { u64::from_str_radix(digits, radix).ok() } else { None }
 }
 
 /// `Yes` or `No`.
@@ -37,8 +33,7 @@ pub fn first_common<'a>(list: &str, own: &[&'a str]) -> Option<&'a str> {
     if list.len() > MAX_VALUE_BYTES {
         return None;
     }
-    list.split(',')
-        .find_map(|value| own.iter().copied().find(|&own| own == value))
+    list.split(',').find_map(|value| own.iter().copied().find(|&own| own == value))
 }
 
 /// The result function of a numerical key (RFC 7143, 6.2.2).
@@ -103,22 +98,9 @@ mod tests {
 
     #[test]
     fn parse_number_malformed_then_none() {
-        for text in [
-            "",
-            "0x",
-            "+1",
-            "-1",
-            "0x+1",
-            " 1",
-            "1 ",
-            "1.0",
-            "1,2",
-            "1~2",
-            "f",
-            "0xg",
-            "18446744073709551616",
-            "Yes",
-        ] {
+        for text in
+            ["", "0x", "+1", "-1", "0x+1", " 1", "1 ", "1.0", "1,2", "1~2", "f", "0xg", "18446744073709551616", "Yes"]
+        {
             assert_eq!(parse_number(text), None, "{text}");
         }
     }

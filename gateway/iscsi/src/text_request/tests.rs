@@ -51,24 +51,16 @@ impl Connection {
 
     fn send(&mut self, flags: u8, tag: u32, text: &str) -> TextOutcome {
         let data = Bytes::copy_from_slice(text.as_bytes());
-        let Self {
-            exchange,
-            parameters,
-            identity,
-            world,
-        } = self;
+        let Self { exchange, parameters, identity, world } = self;
         exchange.receive(&header(flags, tag), &data, parameters, identity, world)
     }
 
     /// Sends a whole text of a fresh exchange and expects a whole answer.
     fn ask(&mut self, text: &str) -> String {
         match self.send(FINAL, RESERVED_TAG, text) {
-            TextOutcome::Respond {
-                final_bit: true,
-                continue_bit: false,
-                target_transfer_tag: RESERVED_TAG,
-                data,
-            } => String::from_utf8(data.to_vec()).unwrap(),
+            TextOutcome::Respond { final_bit: true, continue_bit: false, target_transfer_tag: RESERVED_TAG, data } => {
+                String::from_utf8(data.to_vec()).unwrap()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -77,23 +69,13 @@ impl Connection {
 fn record(name: &str, addresses: &[(&str, u16)]) -> TargetRecord {
     TargetRecord {
         name: name.parse().unwrap(),
-        addresses: addresses
-            .iter()
-            .map(|&(address, tag)| (address.to_owned(), tag))
-            .collect(),
+        addresses: addresses.iter().map(|&(address, tag)| (address.to_owned(), tag)).collect(),
     }
 }
 
 fn two_targets() -> Vec<TargetRecord> {
     vec![
-        record(
-            TARGET,
-            &[
-                ("192.0.2.1:3260", 1),
-                ("[2001:db8::1]:3260", 1),
-                ("gw2.example.com:3260", 2),
-            ],
-        ),
+        record(TARGET, &[("192.0.2.1:3260", 1), ("[2001:db8::1]:3260", 1), ("gw2.example.com:3260", 2)]),
         record("iqn.2026-11.io.holdfast:disk1", &[("192.0.2.1:3260", 1)]),
     ]
 }
@@ -107,21 +89,11 @@ fn send_targets_on_discovery_then_all_or_the_named_one() {
     let mut connection = Connection::new(DISCOVERY);
     connection.world.targets = two_targets();
     assert_eq!(connection.ask("SendTargets=All\0"), format!("{FIRST}{SECOND}"));
-    assert_eq!(
-        connection.ask("SendTargets=iqn.2026-11.io.holdfast:disk1\0"),
-        SECOND
-    );
-    assert_eq!(
-        connection.ask("SendTargets=IQN.2026-11.IO.HOLDFAST:disk1\0"),
-        SECOND
-    );
+    assert_eq!(connection.ask("SendTargets=iqn.2026-11.io.holdfast:disk1\0"), SECOND);
+    assert_eq!(connection.ask("SendTargets=IQN.2026-11.IO.HOLDFAST:disk1\0"), SECOND);
     assert_eq!(connection.ask("SendTargets=iqn.2026-11.io.holdfast:disk2\0"), "");
     for bad in ["", "all", "disk0"] {
-        assert_eq!(
-            connection.ask(&format!("SendTargets={bad}\0")),
-            "SendTargets=Reject\0",
-            "{bad}"
-        );
+        assert_eq!(connection.ask(&format!("SendTargets={bad}\0")), "SendTargets=Reject\0", "{bad}");
     }
     connection.world.targets.clear();
     assert_eq!(connection.ask("SendTargets=All\0"), "");
@@ -134,50 +106,32 @@ fn send_targets_on_a_normal_session_then_its_own_target_only() {
     assert_eq!(connection.ask("SendTargets=\0"), FIRST);
     assert_eq!(connection.ask(&format!("SendTargets={TARGET}\0")), FIRST);
     for bad in ["All", "iqn.2026-11.io.holdfast:disk1"] {
-        assert_eq!(
-            connection.ask(&format!("SendTargets={bad}\0")),
-            "SendTargets=Reject\0",
-            "{bad}"
-        );
+        assert_eq!(connection.ask(&format!("SendTargets={bad}\0")), "SendTargets=Reject\0", "{bad}");
     }
 }
 
 #[test]
 fn keys_of_the_full_feature_phase_then_taken_and_others_rejected() {
     let mut connection = Connection::new(NORMAL);
-    assert_eq!(
-        connection.ask("MaxRecvDataSegmentLength=65536\0InitiatorAlias=host\0"),
-        ""
-    );
+    assert_eq!(connection.ask("MaxRecvDataSegmentLength=65536\0InitiatorAlias=host\0"), "");
     assert_eq!(connection.parameters.max_send_data_segment_length, 65_536);
     assert_eq!(
         connection.ask("MaxBurstLength=512\0AuthMethod=None\0X-a=1\0TargetName=a\0HeaderDigest=CRC32C\0"),
         "MaxBurstLength=Reject\0AuthMethod=Reject\0X-a=NotUnderstood\0TargetName=Reject\0HeaderDigest=Reject\0"
     );
     assert_eq!(connection.ask(""), "");
-    let expected = Parameters {
-        max_send_data_segment_length: 65_536,
-        ..Parameters::default()
-    };
+    let expected = Parameters { max_send_data_segment_length: 65_536, ..Parameters::default() };
     assert_eq!(connection.parameters, expected);
 }
 
 #[test]
 fn malformed_or_repeated_keys_then_reject() {
-    for text in [
-        "novalue\0",
-        "=1\0",
-        "X-a=1\0X-a=1\0",
-        "MaxRecvDataSegmentLength=1\0",
-        "SendTargets=All\0SendTargets=All\0",
-    ] {
+    for text in
+        ["novalue\0", "=1\0", "X-a=1\0X-a=1\0", "MaxRecvDataSegmentLength=1\0", "SendTargets=All\0SendTargets=All\0"]
+    {
         let mut connection = Connection::new(DISCOVERY);
         let outcome = connection.send(FINAL, RESERVED_TAG, text);
-        assert_eq!(
-            outcome,
-            TextOutcome::Reject(RejectReason::ProtocolError),
-            "{text:?}"
-        );
+        assert_eq!(outcome, TextOutcome::Reject(RejectReason::ProtocolError), "{text:?}");
         assert_eq!(connection.parameters, Parameters::default());
     }
 }
@@ -191,21 +145,11 @@ fn final_and_continue_together_then_reject() {
 #[test]
 fn request_in_pieces_then_answered_at_the_end_under_one_tag() {
     let mut connection = Connection::new(DISCOVERY);
-    let more = TextOutcome::Respond {
-        final_bit: false,
-        continue_bit: false,
-        target_transfer_tag: 1,
-        data: Bytes::new(),
-    };
+    let more =
+        TextOutcome::Respond { final_bit: false, continue_bit: false, target_transfer_tag: 1, data: Bytes::new() };
     assert_eq!(connection.send(CONTINUE, RESERVED_TAG, "SendT"), more);
     assert_eq!(connection.send(CONTINUE, 1, "argets="), more);
-    let TextOutcome::Respond {
-        final_bit,
-        target_transfer_tag,
-        data,
-        ..
-    } = connection.send(FINAL, 1, "All\0")
-    else {
+    let TextOutcome::Respond { final_bit, target_transfer_tag, data, .. } = connection.send(FINAL, 1, "All\0") else {
         panic!("rejected");
     };
     assert_eq!((final_bit, target_transfer_tag), (true, RESERVED_TAG));
@@ -217,51 +161,27 @@ fn request_without_f_then_the_exchange_stays_open() {
     let mut connection = Connection::new(DISCOVERY);
     let outcome = connection.send(0, RESERVED_TAG, "X-a=1\0");
     let data = Bytes::from_static(b"X-a=NotUnderstood\0");
-    let expected = TextOutcome::Respond {
-        final_bit: false,
-        continue_bit: false,
-        target_transfer_tag: 1,
-        data,
-    };
+    let expected = TextOutcome::Respond { final_bit: false, continue_bit: false, target_transfer_tag: 1, data };
     assert_eq!(outcome, expected);
     let outcome = connection.send(FINAL, 1, "");
     let data = Bytes::new();
-    let expected = TextOutcome::Respond {
-        final_bit: true,
-        continue_bit: false,
-        target_transfer_tag: RESERVED_TAG,
-        data,
-    };
+    let expected =
+        TextOutcome::Respond { final_bit: true, continue_bit: false, target_transfer_tag: RESERVED_TAG, data };
     assert_eq!(outcome, expected);
-    assert_eq!(
-        connection.send(FINAL, 1, ""),
-        TextOutcome::Reject(RejectReason::InvalidPduField)
-    );
+    assert_eq!(connection.send(FINAL, 1, ""), TextOutcome::Reject(RejectReason::InvalidPduField));
 }
 
 #[test]
 fn long_answer_then_in_pieces_of_what_the_initiator_takes() {
     let mut connection = Connection::new(DISCOVERY);
     connection.parameters.max_send_data_segment_length = 512;
-    connection.world.targets = (0..100)
-        .map(|n| {
-            record(
-                &format!("iqn.2026-11.io.holdfast:disk{n}"),
-                &[("192.0.2.1:3260", 1)],
-            )
-        })
-        .collect();
+    connection.world.targets =
+        (0..100).map(|n| record(&format!("iqn.2026-11.io.holdfast:disk{n}"), &[("192.0.2.1:3260", 1)])).collect();
     let mut whole = Vec::new();
     let mut outcome = connection.send(FINAL, RESERVED_TAG, "SendTargets=All\0");
     let mut count = 0;
     loop {
-        let TextOutcome::Respond {
-            final_bit,
-            continue_bit,
-            target_transfer_tag,
-            data,
-        } = outcome
-        else {
+        let TextOutcome::Respond { final_bit, continue_bit, target_transfer_tag, data } = outcome else {
             panic!("rejected");
         };
         whole.extend_from_slice(&data);
@@ -284,43 +204,23 @@ fn text_while_a_long_answer_is_not_over_then_reject_and_forgotten() {
     connection.parameters.max_send_data_segment_length = 512;
     connection.world.targets = (0..100).flat_map(|_| two_targets()).collect();
     connection.send(FINAL, RESERVED_TAG, "SendTargets=All\0");
-    assert_eq!(
-        connection.send(FINAL, 1, "X-a=1\0"),
-        TextOutcome::Reject(RejectReason::ProtocolError)
-    );
-    assert_eq!(
-        connection.send(FINAL, 1, ""),
-        TextOutcome::Reject(RejectReason::InvalidPduField)
-    );
+    assert_eq!(connection.send(FINAL, 1, "X-a=1\0"), TextOutcome::Reject(RejectReason::ProtocolError));
+    assert_eq!(connection.send(FINAL, 1, ""), TextOutcome::Reject(RejectReason::InvalidPduField));
 }
 
 #[test]
 fn wrong_tags_then_reject_and_a_new_exchange_forgets_the_old() {
     let mut connection = Connection::new(DISCOVERY);
-    assert_eq!(
-        connection.send(FINAL, 1, ""),
-        TextOutcome::Reject(RejectReason::InvalidPduField)
-    );
+    assert_eq!(connection.send(FINAL, 1, ""), TextOutcome::Reject(RejectReason::InvalidPduField));
     connection.send(CONTINUE, RESERVED_TAG, "SendTargets=");
-    let other_task = TextRequestHeader {
-        initiator_task_tag: 0x78.into(),
-        ..header(FINAL, 1)
-    };
-    let Connection {
-        exchange,
-        parameters,
-        identity,
-        world,
-    } = &mut connection;
+    let other_task = TextRequestHeader { initiator_task_tag: 0x78.into(), ..header(FINAL, 1) };
+    let Connection { exchange, parameters, identity, world } = &mut connection;
     let outcome = exchange.receive(&other_task, &Bytes::new(), parameters, identity, world);
     assert_eq!(outcome, TextOutcome::Reject(RejectReason::InvalidPduField));
 
     connection.send(CONTINUE, RESERVED_TAG, "SendTargets=");
     assert_eq!(connection.ask("X-a=1\0"), "X-a=NotUnderstood\0");
-    assert_eq!(
-        connection.send(FINAL, 2, "All\0"),
-        TextOutcome::Reject(RejectReason::InvalidPduField)
-    );
+    assert_eq!(connection.send(FINAL, 2, "All\0"), TextOutcome::Reject(RejectReason::InvalidPduField));
 }
 
 #[test]
@@ -329,9 +229,7 @@ fn text_without_end_then_rejected_at_the_limit() {
     let piece = "x".repeat(8192);
     let mut tag = RESERVED_TAG;
     let rejected_after = (0..20).find(|_| match connection.send(CONTINUE, tag, &piece) {
-        TextOutcome::Respond {
-            target_transfer_tag, ..
-        } => {
+        TextOutcome::Respond { target_transfer_tag, .. } => {
             tag = target_transfer_tag;
             false
         }
@@ -345,10 +243,7 @@ fn tags_at_the_end_of_their_range_then_never_the_reserved_one() {
     let mut connection = Connection::new(DISCOVERY);
     connection.exchange.next_tag = RESERVED_TAG - 1;
     for expected in [RESERVED_TAG - 1, 1, 2] {
-        let TextOutcome::Respond {
-            target_transfer_tag, ..
-        } = connection.send(0, RESERVED_TAG, "")
-        else {
+        let TextOutcome::Respond { target_transfer_tag, .. } = connection.send(0, RESERVED_TAG, "") else {
             panic!("rejected");
         };
         assert_eq!(target_transfer_tag, expected);

@@ -20,15 +20,9 @@ fn malformed_text_then_initiator_error() {
         assert_eq!(fails(with(bytes)).reason, FailureReason::Text(error));
     }
     let huge_key = format!("{}=1", "K".repeat(5000));
-    assert_eq!(
-        fails(with(huge_key.as_bytes())).reason,
-        FailureReason::Text(TextError::MalformedKey)
-    );
+    assert_eq!(fails(with(huge_key.as_bytes())).reason, FailureReason::Text(TextError::MalformedKey));
     let many: String = (0..300).map(|n| format!("X-{n}=\0")).collect();
-    assert_eq!(
-        fails(with(many.as_bytes())).reason,
-        FailureReason::Text(TextError::TooManyPairs)
-    );
+    assert_eq!(fails(with(many.as_bytes())).reason, FailureReason::Text(TextError::TooManyPairs));
 }
 
 #[test]
@@ -79,10 +73,7 @@ fn keys_over_many_requests_then_refused_at_the_limit() {
 
 /// Texts that come near to what is expected.
 fn near_text() -> impl Strategy<Value = Vec<u8>> {
-    let keys: Vec<&str> = crate::negotiation::table::KEYS
-        .iter()
-        .map(|key| key.name)
-        .collect();
+    let keys: Vec<&str> = crate::negotiation::table::KEYS.iter().map(|key| key.name).collect();
     let key = prop_oneof![
         8 => proptest::sample::select(keys),
         1 => Just("X-a"),
@@ -101,11 +92,7 @@ fn near_text() -> impl Strategy<Value = Vec<u8>> {
     ];
     let pairs = proptest::collection::vec((key, value, prop_oneof![9 => Just("\0"), 1 => Just("")]), 0..8);
     pairs.prop_map(|pairs| {
-        pairs
-            .iter()
-            .map(|(key, value, end)| format!("{key}={value}{end}"))
-            .collect::<String>()
-            .into_bytes()
+        pairs.iter().map(|(key, value, end)| format!("{key}={value}{end}")).collect::<String>().into_bytes()
     })
 }
 

@@ -38,18 +38,11 @@ fn raw_request(flags: u8, text: Vec<u8>) -> Pdu {
     bhs.0[21] = 5; // CID
     bhs.0[27] = 100; // CmdSN
     bhs.0[31] = 7; // ExpStatSN
-    Pdu {
-        bhs,
-        ahs: Bytes::new(),
-        data: text.into(),
-        data_digest_ok: true,
-    }
+    Pdu { bhs, ahs: Bytes::new(), data: text.into(), data_digest_ok: true }
 }
 
 fn identity_and(pairs: &str) -> String {
-    format!("InitiatorName={INITIATOR} TargetName={TARGET} {pairs}")
-        .trim()
-        .to_owned()
+    format!("InitiatorName={INITIATOR} TargetName={TARGET} {pairs}").trim().to_owned()
 }
 
 fn login() -> Login {
@@ -62,30 +55,16 @@ fn answer(step: &LoginStep) -> (u8, String) {
         LoginStep::Continue(responses) | LoginStep::Established { responses, .. } => responses,
         LoginStep::Failed { reason, .. } => panic!("{reason}"),
     };
-    let [response] = &responses[..] else {
-        panic!("one response, not {}", responses.len())
-    };
-    (
-        response.bhs.0[1],
-        String::from_utf8(response.data.to_vec())
-            .unwrap()
-            .replace('\0', " ")
-            .trim_end()
-            .to_owned(),
-    )
+    let [response] = &responses[..] else { panic!("one response, not {}", responses.len()) };
+    (response.bhs.0[1], String::from_utf8(response.data.to_vec()).unwrap().replace('\0', " ").trim_end().to_owned())
 }
 
 fn failure(step: LoginStep) -> LoginFailure {
     match step {
         LoginStep::Failed { responses, reason } => {
-            let [response] = &responses[..] else {
-                panic!("one response, not {}", responses.len())
-            };
+            let [response] = &responses[..] else { panic!("one response, not {}", responses.len()) };
             assert_eq!(response.bhs.0[0], 0x23);
-            assert_eq!(
-                response.bhs.0[36..38],
-                [reason.status.class(), reason.status.detail()]
-            );
+            assert_eq!(response.bhs.0[36..38], [reason.status.class(), reason.status.detail()]);
             assert_eq!(response.bhs.0[1] & 0xc0, 0, "neither T nor C on a failure");
             reason
         }
