@@ -30,11 +30,7 @@ pub struct ConnectionConfig {
 
 impl Default for ConnectionConfig {
     fn default() -> Self {
-        Self {
-            login: LoginConfig::default(),
-            limits: SessionLimits::default(),
-            login_timeout: Duration::from_secs(15),
-        }
+        Self { login: LoginConfig::default(), limits: SessionLimits::default(), login_timeout: Duration::from_secs(15) }
     }
 }
 
@@ -59,20 +55,10 @@ enum Phase {
 impl Connection {
     /// A connection that was accepted at `now`.
     pub fn new(config: ConnectionConfig, now: Duration) -> Self {
-        let ConnectionConfig {
-            mut login,
-            limits,
-            login_timeout,
-        } = config;
+        let ConnectionConfig { mut login, limits, login_timeout } = config;
         login.command_window = limits.command_window;
         let deadline = now.saturating_add(login_timeout);
-        Self {
-            phase: Phase::Login {
-                login: Box::new(Login::new(login)),
-                limits,
-                deadline,
-            },
-        }
+        Self { phase: Phase::Login { login: Box::new(Login::new(login)), limits, deadline } }
     }
 
     /// Takes the next PDU. Nothing happens after [`Action::Close`].
@@ -83,14 +69,10 @@ impl Connection {
                 LoginStep::Continue(responses) => out.pdus.extend(responses),
                 LoginStep::Failed { responses, reason } => {
                     out.pdus.extend(responses);
-                    out.actions
-                        .push_back(Action::Close(CloseReason::LoginFailed(reason)));
+                    out.actions.push_back(Action::Close(CloseReason::LoginFailed(reason)));
                     self.phase = Phase::Over;
                 }
-                LoginStep::Established {
-                    responses,
-                    established,
-                } => {
+                LoginStep::Established { responses, established } => {
                     out.pdus.extend(responses);
                     let session = Session::new(&established, limits.clone(), now);
                     self.phase = Phase::FullFeature(Box::new(session));
@@ -131,3 +113,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,11 @@ impl NumberCheck {
         (self.exp_cmd_sn, self.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
     }
 
+    /// The CmdSN that the target expects next, as far as it has said so.
+    pub(crate) fn exp_cmd_sn(&self) -> u32 {
+        self.exp_cmd_sn.0
+    }
+
     /// How many commands the initiator may still send.
     pub(crate) fn open_window(&self) -> u32 {
         self.max_cmd_sn.next().since(self.exp_cmd_sn)

@@ -136,7 +136,7 @@ pub struct Pdu {
     pub data_digest_ok: bool,
 }
 
-/// A PDU to be sent: header and data segment. DataSegmentLength is filled in by [`crate::frame::Encoder`].
+/// A PDU to be sent: header and data segment. DataSegmentLength is filled in by [`crate::frame::WriteQueue`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutPdu {
     /// Basic header segment.

@@ -49,12 +49,7 @@ impl Session {
             write: request.write,
             expected_bytes: request.expected_bytes,
             bidirectional_read_bytes: request.bidirectional_read_bytes,
-            data_out: DataOut::new(
-                data,
-                request
-                    .unsolicited
-                    .then(|| first_burst.min(request.expected_bytes)),
-            ),
+            data_out: DataOut::new(data, request.unsolicited.then(|| first_burst.min(request.expected_bytes))),
             failure: None,
             fate: Fate::Live,
             abandon_told: false,
@@ -80,12 +75,7 @@ impl Session {
         }));
     }
 
-    fn check_command(
-        &self,
-        pdu: &Pdu,
-        header: &ScsiCommandHeader,
-        data_bytes: usize,
-    ) -> Result<Request, RejectReason> {
+    fn check_command(&self, pdu: &Pdu, header: &ScsiCommandHeader, data_bytes: usize) -> Result<Request, RejectReason> {
         let tag = header.initiator_task_tag.get();
         if tag == RESERVED_TAG {
             return Err(RejectReason::InvalidPduField);
@@ -98,8 +88,7 @@ impl Session {
         }
         let request = Request::parse(pdu, header, data_bytes)?;
         if request.immediate_bytes > 0
-            && (!self.parameters.immediate_data
-                || request.immediate_bytes > self.parameters.first_burst_length)
+            && (!self.parameters.immediate_data || request.immediate_bytes > self.parameters.first_burst_length)
         {
             return Err(RejectReason::ProtocolError);
         }
@@ -201,10 +190,6 @@ impl<'a> Extensions<'a> {
             }
             ahs = after_type.get(padded..).ok_or(RejectReason::InvalidPduField)?;
         }
-        if ahs.is_empty() {
-            Ok(extensions)
-        } else {
-            Err(RejectReason::InvalidPduField)
-        }
+        if ahs.is_empty() { Ok(extensions) } else { Err(RejectReason::InvalidPduField) }
     }
 }

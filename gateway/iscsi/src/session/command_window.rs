@@ -56,20 +56,9 @@ impl CommandWindow {
     pub(super) fn new(expected: SerialNumber, told_max: SerialNumber, size: u16) -> Self {
         // The window that login gave stays valid; a MaxCmdSN below ExpCmdSN - 1 has no meaning.
         let closed = expected.minus(1);
-        let told_max = if told_max.is_after(closed) {
-            told_max
-        } else {
-            closed
-        };
-        let mut window = Self {
-            expected,
-            max: told_max,
-            told_max,
-            size,
-            open_commands: 0,
-            held: HashMap::default(),
-            held_bytes: 0,
-        };
+        let told_max = if told_max.is_after(closed) { told_max } else { closed };
+        let mut window =
+            Self { expected, max: told_max, told_max, size, open_commands: 0, held: HashMap::default(), held_bytes: 0 };
         window.refresh();
         window
     }

@@ -11,8 +11,8 @@ use super::tasks::Fate;
 use crate::environment::Environment;
 use crate::output::{CloseReason, Output};
 use crate::pdu::{
-    AsyncMessageHeader, LogoutRequestHeader, LogoutResponseHeader, Opcode, OutPdu, Pdu, RESERVED_TAG,
-    RejectHeader, RejectReason, TextRequestHeader, TextResponseHeader,
+    AsyncMessageHeader, LogoutRequestHeader, LogoutResponseHeader, Opcode, OutPdu, Pdu, RESERVED_TAG, RejectHeader,
+    RejectReason, TextRequestHeader, TextResponseHeader,
 };
 use crate::text_request::TextOutcome;
 
@@ -50,9 +50,7 @@ impl Logout {
             return false;
         }
         if let Some(Request::Sent { patience }) = self.request {
-            self.request = Some(Request::Running {
-                deadline: now.saturating_add(patience),
-            });
+            self.request = Some(Request::Running { deadline: now.saturating_add(patience) });
         }
         matches!(self.request, Some(Request::Running { deadline }) if deadline <= now)
     }
@@ -82,9 +80,7 @@ impl Session {
         if self.closed || self.logout.is_under_way() {
             return;
         }
-        self.logout.request = Some(Request::Sent {
-            patience: Duration::from_secs(u64::from(seconds)),
-        });
+        self.logout.request = Some(Request::Sent { patience: Duration::from_secs(u64::from(seconds)) });
         let stamp = self.numbers.stamp_status();
         out.pdus.push_back(OutPdu::new(
             &AsyncMessageHeader {
@@ -112,21 +108,12 @@ impl Session {
 
     pub(super) fn execute_text(&mut self, pdu: &Pdu, environment: &dyn Environment, out: &mut Output) {
         let header = pdu.bhs.view::<TextRequestHeader>();
-        let outcome = self.text.receive(
-            header,
-            &pdu.data,
-            &mut self.parameters,
-            &self.identity,
-            environment,
-        );
+        let outcome = self.text.receive(header, &pdu.data, &mut self.parameters, &self.identity, environment);
         let (final_bit, continue_bit, target_transfer_tag, data) = match outcome {
             TextOutcome::Reject(reason) => return self.reject(reason, pdu, out),
-            TextOutcome::Respond {
-                final_bit,
-                continue_bit,
-                target_transfer_tag,
-                data,
-            } => (final_bit, continue_bit, target_transfer_tag, data),
+            TextOutcome::Respond { final_bit, continue_bit, target_transfer_tag, data } => {
+                (final_bit, continue_bit, target_transfer_tag, data)
+            }
         };
         self.accept(pdu);
         let stamp = self.numbers.stamp_status();

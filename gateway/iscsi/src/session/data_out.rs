@@ -75,11 +75,7 @@ impl DataOut {
             data_out.pieces.push(immediate);
         }
         if let Some(end) = unsolicited_end {
-            data_out.sequences.push(Sequence::new(
-                RESERVED_TAG,
-                immediate_bytes,
-                end.saturating_sub(immediate_bytes),
-            ));
+            data_out.sequences.push(Sequence::new(RESERVED_TAG, immediate_bytes, end.saturating_sub(immediate_bytes)));
         }
         data_out
     }
@@ -115,11 +111,7 @@ impl DataOut {
             .find(|sequence| sequence.transfer_tag == tag && !sequence.ended)
             .ok_or(Problem::NoSequence)?;
         sequence.ended = pdu.bhs.is_final();
-        let accepted = if discarding {
-            Ok(())
-        } else {
-            sequence.accept(header, data, pdu.data_digest_ok)
-        };
+        let accepted = if discarding { Ok(()) } else { sequence.accept(header, data, pdu.data_digest_ok) };
         self.collect();
         accepted
     }
@@ -141,23 +133,14 @@ impl DataOut {
     /// Offset and length of the next piece to ask for, if one may be asked for now.
     fn next_request(&self, parameters: &Parameters) -> Option<(u32, u32)> {
         // Unsolicited data may end early, and only its end tells where the solicited data begins.
-        let unsolicited_open = self
-            .sequences
-            .first()
-            .is_some_and(|sequence| sequence.transfer_tag == RESERVED_TAG);
+        let unsolicited_open = self.sequences.first().is_some_and(|sequence| sequence.transfer_tag == RESERVED_TAG);
         let outstanding = self.sequences.iter().filter(|sequence| !sequence.ended).count();
         let missing = self.wanted_bytes?.saturating_sub(self.asked_bytes);
-        if unsolicited_open
-            || outstanding >= usize::from(parameters.max_outstanding_r2t).max(1)
-            || missing == 0
-        {
+        if unsolicited_open || outstanding >= usize::from(parameters.max_outstanding_r2t).max(1) || missing == 0 {
             return None;
         }
         // No negotiation ends below 512.
-        Some((
-            self.asked_bytes,
-            missing.min(parameters.max_burst_length.max(512)),
-        ))
+        Some((self.asked_bytes, missing.min(parameters.max_burst_length.max(512))))
     }
 
     /// The data, once: when all that is wanted is here and no sequence is open.
@@ -234,12 +217,7 @@ impl Session {
         let Some(entry) = self.tasks.get(task) else {
             return 0;
         };
-        let here: u32 = entry
-            .data_out
-            .sequences
-            .iter()
-            .map(|sequence| sequence.received_bytes)
-            .sum();
+        let here: u32 = entry.data_out.sequences.iter().map(|sequence| sequence.received_bytes).sum();
         let wanted = len_bytes.min(u64::from(entry.write_bytes()));
         wanted.saturating_sub(u64::from(entry.data_out.received_bytes) + u64::from(here))
     }
@@ -272,11 +250,7 @@ impl Session {
                 if harmless {
                     return;
                 }
-                let failure = if is_unsolicited {
-                    Failure::UnexpectedUnsolicitedData
-                } else {
-                    Failure::TransferTag
-                };
+                let failure = if is_unsolicited { Failure::UnexpectedUnsolicitedData } else { Failure::TransferTag };
                 self.fail_task(id, failure, true, out);
             }
             Err(Problem::Bad(reason, failure)) => {
@@ -417,10 +391,7 @@ mod tests {
 
     #[test]
     fn truncate_when_the_end_lies_in_a_piece_then_cuts_there() {
-        let mut pieces: DataPieces = [&b"abc"[..], b"def", b"ghi"]
-            .into_iter()
-            .map(Bytes::from_static)
-            .collect();
+        let mut pieces: DataPieces = [&b"abc"[..], b"def", b"ghi"].into_iter().map(Bytes::from_static).collect();
         truncate(&mut pieces, 4);
         assert_eq!(total(&pieces), b"abcd");
         assert_eq!(pieces.len(), 2);

@@ -30,9 +30,6 @@ mod tests {
         assert!(!is_same_lun(lun(0, 5), lun(0, 6)));
         assert!(!is_same_lun(lun(0, 5), lun(1, 5)));
         assert!(!is_same_lun([0, 5, 0, 0, 0, 0, 0, 1], lun(0, 5)));
-        assert!(is_same_lun(
-            [0xc1, 1, 2, 3, 4, 5, 6, 7],
-            [0xc1, 1, 2, 3, 4, 5, 6, 7]
-        ));
+        assert!(is_same_lun([0xc1, 1, 2, 3, 4, 5, 6, 7], [0xc1, 1, 2, 3, 4, 5, 6, 7]));
     }
 }

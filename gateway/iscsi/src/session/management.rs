@@ -14,12 +14,9 @@ use zerocopy::byteorder::big_endian::U32;
 use super::Session;
 use super::lun::is_same_lun;
 use super::tasks::{Fate, Task};
-use crate::output::{
-    Action, CloseReason, Output, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome,
-};
+use crate::output::{Action, CloseReason, Output, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome};
 use crate::pdu::{
-    Opcode, OutPdu, Pdu, RESERVED_TAG, RejectReason, TaskManagementRequestHeader,
-    TaskManagementResponseHeader,
+    Opcode, OutPdu, Pdu, RESERVED_TAG, RejectReason, TaskManagementRequestHeader, TaskManagementResponseHeader,
 };
 use crate::serial::SerialNumber;
 
@@ -41,11 +38,7 @@ enum Purpose {
     /// ABORT TASK, which nobody but this session has to do with.
     AbortTask { initiator_task_tag: u32 },
     /// Any other function; the shell's turn comes when the tasks are settled.
-    Function {
-        initiator_task_tag: u32,
-        management: TaskManagement,
-        with_shell: bool,
-    },
+    Function { initiator_task_tag: u32, management: TaskManagement, with_shell: bool },
     /// The shell's own, for another nexus.
     OtherNexus { token: u64 },
 }
@@ -57,15 +50,11 @@ impl Waiters {
 
     /// The connection is gone: nobody waits for an answer to a function any more.
     pub(super) fn forget_functions(&mut self) {
-        self.waiters
-            .retain(|waiter| matches!(waiter.purpose, Purpose::OtherNexus { .. }));
+        self.waiters.retain(|waiter| matches!(waiter.purpose, Purpose::OtherNexus { .. }));
     }
 
     fn functions(&self) -> usize {
-        self.waiters
-            .iter()
-            .filter(|waiter| !matches!(waiter.purpose, Purpose::OtherNexus { .. }))
-            .count()
+        self.waiters.iter().filter(|waiter| !matches!(waiter.purpose, Purpose::OtherNexus { .. })).count()
     }
 }
 
@@ -132,20 +121,14 @@ impl Session {
         });
         let Some(at) = found else { return };
         let waiter = self.waiters.waiters.remove(at);
-        let Purpose::Function {
-            initiator_task_tag,
-            management,
-            ..
-        } = waiter.purpose
-        else {
+        let Purpose::Function { initiator_task_tag, management, .. } = waiter.purpose else {
             return;
         };
         if self.closed || self.logout.is_under_way() {
             return;
         }
         self.respond_task_management(initiator_task_tag, outcome, out);
-        if management.function == TaskFunction::TargetColdReset && outcome == TaskManagementOutcome::Complete
-        {
+        if management.function == TaskFunction::TargetColdReset && outcome == TaskManagementOutcome::Complete {
             // A cold reset ends all sessions of the target (RFC 7143, 11.5.1); the shell closes the others.
             self.close(CloseReason::TargetReset, out);
         }
@@ -154,43 +137,18 @@ impl Session {
     /// Another nexus has aborted the tasks of `lun`, or all if that is `None`: they end with TASK ABORTED.
     /// [`Action::AbortsSettled`] follows when all are settled, at once if there are none.
     pub fn abort_from_other_nexus(&mut self, lun: Option<[u8; 8]>, token: u64, out: &mut Output) {
-        let unsettled = self.abort_tasks(
-            Fate::AbortedElsewhere,
-            |task| lun.is_none_or(|lun| is_same_lun(lun, task.lun)),
-            out,
-        );
-        self.wait_for(
-            Waiter {
-                purpose: Purpose::OtherNexus { token },
-                unsettled,
-            },
-            out,
-        );
+        let unsettled =
+            self.abort_tasks(Fate::AbortedElsewhere, |task| lun.is_none_or(|lun| is_same_lun(lun, task.lun)), out);
+        self.wait_for(Waiter { purpose: Purpose::OtherNexus { token }, unsettled }, out);
     }
 
     fn abort_task(&mut self, header: &TaskManagementRequestHeader, out: &mut Output) {
         let tag = header.initiator_task_tag.get();
         let referenced_tag = header.referenced_task_tag.get();
         let lun = header.lun;
-        if self
-            .tasks
-            .by_tag(referenced_tag)
-            .is_some_and(|task| is_same_lun(task.lun, lun))
-        {
-            let unsettled = self.abort_tasks(
-                Fate::Aborted,
-                |task| task.initiator_task_tag == referenced_tag,
-                out,
-            );
-            return self.wait_for(
-                Waiter {
-                    purpose: Purpose::AbortTask {
-                        initiator_task_tag: tag,
-                    },
-                    unsettled,
-                },
-                out,
-            );
+        if self.tasks.by_tag(referenced_tag).is_some_and(|task| is_same_lun(task.lun, lun)) {
+            let unsettled = self.abort_tasks(Fate::Aborted, |task| task.initiator_task_tag == referenced_tag, out);
+            return self.wait_for(Waiter { purpose: Purpose::AbortTask { initiator_task_tag: tag }, unsettled }, out);
         }
         // A command that has not come counts as received, and as aborted (RFC 7143, 11.5.1).
         let referenced = SerialNumber(header.ref_cmd_sn.get());
@@ -206,46 +164,28 @@ impl Session {
         self.respond_task_management(tag, outcome, out);
     }
 
-    fn abort_task_set(
-        &mut self,
-        function: TaskFunction,
-        header: &TaskManagementRequestHeader,
-        out: &mut Output,
-    ) {
+    fn abort_task_set(&mut self, function: TaskFunction, header: &TaskManagementRequestHeader, out: &mut Output) {
         let lun = header.lun;
         let covers = |task_lun: [u8; 8]| !function.is_for_one_lun() || is_same_lun(task_lun, lun);
         // Commands before this one in CmdSN are covered, though their turn has not come (RFC 7143, 4.2.3.2).
         let number = SerialNumber(header.cmd_sn.get());
-        self.numbers.window.abort_held(number, |pdu| {
-            pdu.bhs.opcode() == Some(Opcode::ScsiCommand) && covers(pdu.bhs.lun())
-        });
+        self.numbers
+            .window
+            .abort_held(number, |pdu| pdu.bhs.opcode() == Some(Opcode::ScsiCommand) && covers(pdu.bhs.lun()));
         let unsettled = self.abort_tasks(
             Fate::Aborted,
             |task| covers(task.lun) && (task.immediate || task.command_number.is_before(number)),
             out,
         );
         self.waiters.last_token += 1;
-        let management = TaskManagement {
-            token: self.waiters.last_token,
-            function,
-            lun,
-        };
+        let management = TaskManagement { token: self.waiters.last_token, function, lun };
         let initiator_task_tag = header.initiator_task_tag.get();
-        let purpose = Purpose::Function {
-            initiator_task_tag,
-            management,
-            with_shell: false,
-        };
+        let purpose = Purpose::Function { initiator_task_tag, management, with_shell: false };
         self.wait_for(Waiter { purpose, unsettled }, out);
     }
 
     /// Sets the fate of tasks, tells the shell, and gives those that it has not settled.
-    pub(super) fn abort_tasks(
-        &mut self,
-        fate: Fate,
-        covers: impl Fn(&Task) -> bool,
-        out: &mut Output,
-    ) -> Vec<TaskId> {
+    pub(super) fn abort_tasks(&mut self, fate: Fate, covers: impl Fn(&Task) -> bool, out: &mut Output) -> Vec<TaskId> {
         let (mut news, mut unsettled, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for task in self.tasks.iter_mut().filter(|task| covers(task)) {
             let is_settled = task.result.is_some();
@@ -315,20 +255,9 @@ impl Session {
                     self.respond_task_management(initiator_task_tag, TaskManagementOutcome::Complete, out);
                 }
             }
-            Purpose::Function {
-                initiator_task_tag,
-                management,
-                ..
-            } => {
-                let purpose = Purpose::Function {
-                    initiator_task_tag,
-                    management,
-                    with_shell: true,
-                };
-                self.waiters.waiters.push(Waiter {
-                    purpose,
-                    unsettled: Vec::new(),
-                });
+            Purpose::Function { initiator_task_tag, management, .. } => {
+                let purpose = Purpose::Function { initiator_task_tag, management, with_shell: true };
+                self.waiters.waiters.push(Waiter { purpose, unsettled: Vec::new() });
                 out.actions.push_back(Action::TaskManagement(management));
             }
             Purpose::OtherNexus { token } => out.actions.push_back(Action::AbortsSettled(token)),

@@ -114,14 +114,9 @@ impl Session {
             ) => self.receive_request(pdu, environment, out),
             Some(Opcode::LoginRequest) => {
                 self.reject(RejectReason::ProtocolError, &pdu, out);
-                self.close(
-                    CloseReason::ProtocolError("login request in the full feature phase"),
-                    out,
-                );
+                self.close(CloseReason::ProtocolError("login request in the full feature phase"), out);
             }
-            Some(Opcode::SnackRequest) if !self.is_discovery() => {
-                self.reject(RejectReason::SnackReject, &pdu, out)
-            }
+            Some(Opcode::SnackRequest) if !self.is_discovery() => self.reject(RejectReason::SnackReject, &pdu, out),
             _ => self.reject(RejectReason::CommandNotSupported, &pdu, out),
         }
     }
@@ -214,10 +209,7 @@ impl Session {
                 Position::Next => self.execute(pdu, environment, out),
                 Position::Ahead => {
                     if let Err(HeldTooMuch) = self.numbers.window.hold(number, pdu) {
-                        self.close(
-                            CloseReason::ProtocolError("too much data in commands ahead of their turn"),
-                            out,
-                        );
+                        self.close(CloseReason::ProtocolError("too much data in commands ahead of their turn"), out);
                     }
                     return;
                 }

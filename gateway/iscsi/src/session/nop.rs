@@ -25,10 +25,7 @@ struct Ping {
 
 impl SignsOfLife {
     pub(super) fn new(now: Duration) -> Self {
-        Self {
-            last_received: now,
-            ping: None,
-        }
+        Self { last_received: now, ping: None }
     }
 
     pub(super) fn received(&mut self, now: Duration) {
@@ -54,10 +51,7 @@ impl Session {
             return self.close(CloseReason::InitiatorDead, out);
         }
         let transfer_tag = self.numbers.transfer_tag();
-        self.signs_of_life.ping = Some(Ping {
-            transfer_tag,
-            sent: now,
-        });
+        self.signs_of_life.ping = Some(Ping { transfer_tag, sent: now });
         self.counters.pings += 1;
         self.send_nop_in(transfer_tag, out);
     }
@@ -67,11 +61,7 @@ impl Session {
         if self.closed {
             return Duration::MAX;
         }
-        let life = if self.logout.is_under_way() {
-            Duration::MAX
-        } else {
-            self.life_deadline()
-        };
+        let life = if self.logout.is_under_way() { Duration::MAX } else { self.life_deadline() };
         life.min(self.logout.deadline())
     }
 

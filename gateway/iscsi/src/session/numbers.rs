@@ -24,11 +24,7 @@ pub(super) struct Stamp {
 
 impl Numbers {
     pub(super) fn new(next_status: SerialNumber, window: CommandWindow) -> Self {
-        Self {
-            window,
-            next_status,
-            next_tag: 0,
-        }
+        Self { window, next_status, next_tag: 0 }
     }
 
     /// For a PDU that carries a status: takes the next StatSN.
@@ -41,11 +37,7 @@ impl Numbers {
     /// For a PDU without a status that shows the next StatSN (R2T, NOP-In of the target's own).
     pub(super) fn stamp(&mut self) -> Stamp {
         let (expected, max) = self.window.tell();
-        Stamp {
-            stat_sn: U32::new(self.next_status.0),
-            exp_cmd_sn: U32::new(expected.0),
-            max_cmd_sn: U32::new(max.0),
-        }
+        Stamp { stat_sn: U32::new(self.next_status.0), exp_cmd_sn: U32::new(expected.0), max_cmd_sn: U32::new(max.0) }
     }
 
     /// A target transfer tag that has not been used for 2^32 - 1 tags.

@@ -70,17 +70,10 @@ impl Session {
             return;
         }
         if let Some(failure) = task.failure {
-            result = TaskResult {
-                status: CHECK_CONDITION,
-                sense: failure.sense(),
-                ..TaskResult::default()
-            };
+            result = TaskResult { status: CHECK_CONDITION, sense: failure.sense(), ..TaskResult::default() };
         }
         if task.fate == Fate::AbortedElsewhere {
-            result = TaskResult {
-                status: TASK_ABORTED,
-                ..TaskResult::default()
-            };
+            result = TaskResult { status: TASK_ABORTED, ..TaskResult::default() };
         }
         self.respond(task, result, out);
     }
@@ -93,15 +86,9 @@ impl Session {
                 Residual::of(task.read_bytes(), data_in_bytes),
             ),
             (true, false) => (Residual::of(task.read_bytes(), data_in_bytes), Residual::None),
-            (false, true) => (
-                Residual::of(task.write_bytes(), result.data_out_wanted),
-                Residual::None,
-            ),
+            (false, true) => (Residual::of(task.write_bytes(), result.data_out_wanted), Residual::None),
             // The command wants to transfer, the initiator does not.
-            (false, false) => (
-                Residual::of(0, data_in_bytes.max(result.data_out_wanted)),
-                Residual::None,
-            ),
+            (false, false) => (Residual::of(0, data_in_bytes.max(result.data_out_wanted)), Residual::None),
         };
         let mut data = result.data_in;
         data.truncate(task.read_bytes() as usize);
@@ -126,13 +113,7 @@ impl Session {
 
     /// Sends the data, with GOOD status and `collapsed` as the residual in the last PDU if that is given. Says how
     /// many PDUs it took.
-    fn send_data_in(
-        &mut self,
-        task: &Task,
-        mut data: Bytes,
-        collapsed: Option<Residual>,
-        out: &mut Output,
-    ) -> u32 {
+    fn send_data_in(&mut self, task: &Task, mut data: Bytes, collapsed: Option<Residual>, out: &mut Output) -> u32 {
         let max_pdu = (self.parameters.max_send_data_segment_length as usize).max(1);
         let max_burst = (self.parameters.max_burst_length as usize).max(1);
         // R2Ts and Data-Ins of a bidirectional command are numbered together (RFC 7143, 11.8).

@@ -16,9 +16,7 @@ impl Hasher for TagHasher {
 
     fn write_u32(&mut self, tag: u32) {
         // 2^64 divided by the golden ratio; the halves are swapped because the table looks at both ends.
-        self.0 = (self.0 ^ u64::from(tag))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(32);
+        self.0 = (self.0 ^ u64::from(tag)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 
     fn finish(&self) -> u64 {

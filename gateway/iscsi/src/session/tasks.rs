@@ -83,11 +83,7 @@ pub(super) struct TaskTable {
 impl TaskTable {
     /// Tasks that the shell has not completed.
     pub(super) fn unsettled(&self) -> usize {
-        self.slots
-            .iter()
-            .flatten()
-            .filter(|task| task.result.is_none())
-            .count()
+        self.slots.iter().flatten().filter(|task| task.result.is_none()).count()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -122,10 +118,7 @@ impl TaskTable {
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slots
-            .get_mut(slot_of(id))?
-            .as_mut()
-            .filter(|task| task.id == id)
+        self.slots.get_mut(slot_of(id))?.as_mut().filter(|task| task.id == id)
     }
 
     pub(super) fn by_tag(&mut self, initiator_task_tag: u32) -> Option<&mut Task> {
@@ -147,11 +140,7 @@ impl TaskTable {
 
     /// Bytes of data that tasks hold because their data is not complete.
     pub(super) fn buffered_bytes(&self) -> usize {
-        self.slots
-            .iter()
-            .flatten()
-            .map(|task| task.data_out.buffered_bytes())
-            .sum()
+        self.slots.iter().flatten().map(|task| task.data_out.buffered_bytes()).sum()
     }
 }
 

@@ -98,8 +98,8 @@ fn feed(decoder: &mut Decoder, mut bytes: &[u8], max_read: usize) -> Vec<Pdu> {
 fn decode_when_given_the_read_command_of_the_rfc_then_gives_its_fields() {
     // RFC 3720, B.4: a READ(10) command PDU and its digest.
     let mut wire = [
-        0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 0x04, 0, 0, 0, 0, 0x14, 0,
-        0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0, 0x56, 0x3a, 0x96, 0xd9,
+        0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 0x04, 0, 0, 0, 0, 0x14, 0, 0, 0,
+        0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0, 0x56, 0x3a, 0x96, 0xd9,
     ];
     let mut decoder = decoder(true, true);
     let pdus = feed(&mut decoder, &wire, usize::MAX);

@@ -92,6 +92,7 @@ impl Rig {
 
     fn start(parameters: Parameters, limits: SessionLimits, normal: bool) -> Self {
         let name = |name: &str| IscsiName::parse(name).unwrap();
+        let max_cmd_sn = FIRST_CMD_SN.wrapping_add(u32::from(limits.command_window)).wrapping_sub(1);
         let established = Established {
             identity: SessionIdentity {
                 initiator: name("iqn.2026-11.io.holdfast:host"),
@@ -104,7 +105,7 @@ impl Rig {
             parameters,
             next_stat_sn: FIRST_STAT_SN,
             exp_cmd_sn: FIRST_CMD_SN,
-            max_cmd_sn: FIRST_CMD_SN,
+            max_cmd_sn,
             authentication: Authentication::None,
             portal_group_tag: 1,
         };
@@ -114,7 +115,7 @@ impl Rig {
             out: Output::default(),
             now,
             cmd_sn: FIRST_CMD_SN,
-            check: NumberCheck::new(FIRST_STAT_SN, FIRST_CMD_SN, FIRST_CMD_SN),
+            check: NumberCheck::new(FIRST_STAT_SN, FIRST_CMD_SN, max_cmd_sn),
         }
     }
 
