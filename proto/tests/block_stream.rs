@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status as GrpcStatus};
@@ -122,8 +123,8 @@ async fn channel(address: SocketAddr) -> Channel {
 }
 
 async fn pipe(memory: &Arc<Memory>) -> Channel {
-    let router = tuned_server().add_service(BlockServer::new(memory.clone()));
-    local::connect_local(router, std::future::pending()).await.unwrap()
+    let routes = Routes::new(BlockServer::new(memory.clone()));
+    local::connect_local(routes, std::future::pending()).await.unwrap()
 }
 
 fn hello() -> Hello {
@@ -316,8 +317,7 @@ async fn slot_when_dropped_then_the_request_is_answered_as_failed() {
 async fn stream_when_too_much_is_in_flight_then_no_more_is_read_until_something_is_answered() {
     let mut seen = memory(0);
     let server = BlockServer::new(seen.memory.clone()).max_in_flight_bytes(10 * 4096);
-    let router = tuned_server().add_service(server);
-    let channel = local::connect_local(router, std::future::pending()).await.unwrap();
+    let channel = local::connect_local(Routes::new(server), std::future::pending()).await.unwrap();
     let (_, sender, mut receiver) = connect(channel, hello()).await.unwrap();
     for id in 0..100 {
         sender.send(&request(id, Kind::Write, id, vec![Bytes::from(vec![1; 4096])])).unwrap();
@@ -438,8 +438,7 @@ async fn generated_server_when_our_client_talks_to_it_then_understood() {
     let server = generated::block_server::BlockServer::new(Generated)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let router = tuned_server().add_service(server);
-    let channel = local::connect_local(router, std::future::pending()).await.unwrap();
+    let channel = local::connect_local(Routes::new(server), std::future::pending()).await.unwrap();
     let (welcome, sender, mut receiver) = connect(channel, hello()).await.unwrap();
     assert_eq!(welcome.node_id, 9);
     for (id, len) in [(1, 1), (2, 4096), (3, 100_000), (4, 8 << 20)] {
