@@ -60,9 +60,7 @@ impl Catalogue {
     pub(crate) fn create(dir: &Path) -> Result<(), IoContext> {
         let volumes = dir.join("volumes");
         match fs::create_dir(&volumes) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(error).context("create", &volumes)
-            }
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).context("create", &volumes),
             _ => sync_directory(dir),
         }
     }
@@ -79,18 +77,11 @@ impl Catalogue {
             }
             let record = read_record(&path.join("record"))?;
             if path.file_name().and_then(|name| name.to_str()) != Some(record.id.to_string().as_str()) {
-                return Err(corrupt(
-                    &path,
-                    format!("it holds the record of volume {}", record.id),
-                ));
+                return Err(corrupt(&path, format!("it holds the record of volume {}", record.id)));
             }
             volumes.insert(record.id, Arc::new(Volume::open(&path, record)?));
         }
-        Ok(Self {
-            dir,
-            volumes: RwLock::new(volumes),
-            creating: Mutex::new(()),
-        })
+        Ok(Self { dir, volumes: RwLock::new(volumes), creating: Mutex::new(()) })
     }
 
     pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<Volume>> {
@@ -103,21 +94,10 @@ impl Catalogue {
 
     /// Makes a volume, durable when this returns.
     pub(crate) fn create_volume(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
-        let NewVolume {
-            name,
-            size_bytes,
-            block_size,
-            kind,
-            read_only,
-        } = new;
+        let NewVolume { name, size_bytes, block_size, kind, read_only } = new;
         let block_bytes = block_size.bytes();
-        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > MAX_VOLUME_BYTES
-        {
-            return Err(VolumeError::BadSize {
-                size_bytes,
-                block_size: block_bytes,
-                max_bytes: MAX_VOLUME_BYTES,
-            });
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > MAX_VOLUME_BYTES {
+            return Err(VolumeError::BadSize { size_bytes, block_size: block_bytes, max_bytes: MAX_VOLUME_BYTES });
         }
         let _one_at_a_time = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
         if self.volumes().values().any(|volume| volume.record.name == name) {
@@ -125,20 +105,9 @@ impl Catalogue {
         }
         // Volumes are never removed, so that the highest id is the last one given away.
         let id = VolumeId(self.volumes().keys().next_back().map_or(1, |last| last.0 + 1));
-        let record = VolumeRecord {
-            id,
-            name,
-            naa: self.new_naa()?,
-            size_bytes,
-            block_size,
-            kind,
-            read_only,
-        };
+        let record = VolumeRecord { id, name, naa: self.new_naa()?, size_bytes, block_size, kind, read_only };
         let volume = self.make(record.clone())?;
-        self.volumes
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, Arc::new(volume));
+        self.volumes.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(volume));
         Ok(record)
     }
 
@@ -269,9 +238,7 @@ mod tests {
     fn record_when_encoded_then_exact_bytes() {
         let bytes = encode(&record());
         let mut golden = Vec::new();
-        golden.extend_from_slice(
-            b"HFVOLUME\x01\0\0\0\x00\x02\0\0\x02\x01\0\0\0\0\0\0\xef\xcd\xab\x89\x67\x45\x23\x31",
-        );
+        golden.extend_from_slice(b"HFVOLUME\x01\0\0\0\x00\x02\0\0\x02\x01\0\0\0\0\0\0\xef\xcd\xab\x89\x67\x45\x23\x31");
         golden.extend_from_slice(b"\0\0\0\0\x10\0\0\0\x01\x01\x06\0disk-0");
         golden.resize(124, 0);
         assert_eq!(bytes[..124], golden);

@@ -87,11 +87,7 @@ struct Waiting {
 enum WaitingKind {
     Change,
     Flush,
-    Read {
-        files: Arc<VolumeFiles>,
-        offset: u64,
-        len: u64,
-    },
+    Read { files: Arc<VolumeFiles>, offset: u64, len: u64 },
 }
 
 /// Why a job is not in the batch.
@@ -123,12 +119,7 @@ impl Committer {
     fn gather(&mut self, jobs: &mut VecDeque<Job>) -> Batch {
         let mut batch = Batch::default();
         while batch.payload_bytes < BATCH_BYTES && batch.waiting.len() < BATCH_JOBS {
-            let Some(Job {
-                files,
-                operation,
-                done,
-            }) = jobs.pop_front()
-            else {
+            let Some(Job { files, operation, done }) = jobs.pop_front() else {
                 break;
             };
             if let Err(error) = self.health.check() {
@@ -139,11 +130,7 @@ impl Committer {
                 Ok(kind) => batch.waiting.push(Waiting { done, kind }),
                 Err(Refusal::Job(error)) => done(Err(error)),
                 Err(Refusal::NextBatch(operation)) => {
-                    jobs.push_front(Job {
-                        files,
-                        operation,
-                        done,
-                    });
+                    jobs.push_front(Job { files, operation, done });
                     break;
                 }
                 Err(Refusal::Device(error)) => done(Err(self.health.fail("take space", &error))),
@@ -180,28 +167,17 @@ impl Committer {
 
     fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
         for (record, files) in batch.records.iter().zip(&batch.targets) {
-            files
-                .apply(record)
-                .map_err(|error| self.health.fail("write blocks", &error))?;
+            files.apply(record).map_err(|error| self.health.fail("write blocks", &error))?;
         }
         Ok(())
     }
 
     /// Makes durable what was applied, and starts the journal anew.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
-        for files in self
-            .catalogue
-            .all()
-            .iter()
-            .filter_map(|volume| volume.files.as_ref())
-        {
-            files
-                .sync()
-                .map_err(|error| self.health.fail("sync blocks", &error))?;
+        for files in self.catalogue.all().iter().filter_map(|volume| volume.files.as_ref()) {
+            files.sync().map_err(|error| self.health.fail("sync blocks", &error))?;
         }
-        self.journal
-            .restart()
-            .map_err(|error| self.health.fail("start the journal anew", &error))
+        self.journal.restart().map_err(|error| self.health.fail("start the journal anew", &error))
     }
 }
 
@@ -209,16 +185,8 @@ impl Batch {
     fn add(&mut self, files: &Arc<VolumeFiles>, operation: Operation) -> Result<WaitingKind, Refusal> {
         match operation {
             Operation::Flush => Ok(WaitingKind::Flush),
-            Operation::Read { offset, len } => Ok(WaitingKind::Read {
-                files: Arc::clone(files),
-                offset,
-                len,
-            }),
-            Operation::Write {
-                offset,
-                data,
-                checksums,
-            } => self.add_write(files, offset, data, checksums),
+            Operation::Read { offset, len } => Ok(WaitingKind::Read { files: Arc::clone(files), offset, len }),
+            Operation::Write { offset, data, checksums } => self.add_write(files, offset, data, checksums),
             Operation::Unmap { offset, len } => self.add_unmap(files, offset, len),
         }
     }
@@ -233,11 +201,7 @@ impl Batch {
         let blocks = Blocks::of(offset, checksum::len_bytes(&data));
         // Whether a block needs space is read from the checksums file, which does not know of this batch's holes yet.
         if self.has_holes && self.touching(files.id, &blocks).any(Record::is_hole) {
-            return Err(Refusal::NextBatch(Operation::Write {
-                offset,
-                data,
-                checksums,
-            }));
+            return Err(Refusal::NextBatch(Operation::Write { offset, data, checksums }));
         }
         checksum::verify(offset, &data, &checksums)
             .map_err(|offset| Refusal::Job(StoreError::PayloadCorrupt { offset }))?;
@@ -265,10 +229,7 @@ impl Batch {
         // Both edges before anything is pushed: the job is in the batch as a whole or not at all.
         let head = self.zeroed(files, offset, whole_from)?;
         let tail = self.zeroed(files, whole_to, end)?;
-        let whole = Blocks {
-            first: whole_from / BLOCK_BYTES,
-            count: (whole_to - whole_from) / BLOCK_BYTES,
-        };
+        let whole = Blocks { first: whole_from / BLOCK_BYTES, count: (whole_to - whole_from) / BLOCK_BYTES };
         for (block, change) in head.into_iter().chain(tail) {
             self.push(files, block, change);
         }
@@ -290,36 +251,19 @@ impl Batch {
 
     /// Content of a block after everything in this batch; `None` for a hole.
     fn block(&self, files: &VolumeFiles, block: u64) -> Result<Option<Block>, StoreError> {
-        match self
-            .touching(
-                files.id,
-                &Blocks {
-                    first: block,
-                    count: 1,
-                },
-            )
-            .next()
-        {
+        match self.touching(files.id, &Blocks { first: block, count: 1 }).next() {
             None => files.block(block),
-            Some(Record {
-                change: Change::Hole { .. },
-                ..
-            }) => Ok(None),
-            Some(Record {
-                first_block,
-                change: Change::Write { payload, .. },
-                ..
-            }) => Ok(Some(merge::block_of(payload, block - first_block))),
+            Some(Record { change: Change::Hole { .. }, .. }) => Ok(None),
+            Some(Record { first_block, change: Change::Write { payload, .. }, .. }) => {
+                Ok(Some(merge::block_of(payload, block - first_block)))
+            }
         }
     }
 
     /// Records of this batch that touch the blocks, latest first.
     fn touching(&self, volume: VolumeId, blocks: &Blocks) -> impl Iterator<Item = &Record> {
         let Blocks { first, count } = *blocks;
-        self.records
-            .iter()
-            .rev()
-            .filter(move |record| record.touches(volume, first, count))
+        self.records.iter().rev().filter(move |record| record.touches(volume, first, count))
     }
 
     fn push(&mut self, files: &Arc<VolumeFiles>, first_block: u64, change: Change) {
@@ -327,24 +271,17 @@ impl Batch {
             Change::Write { entries, .. } => self.payload_bytes += entries.len() as u64 * BLOCK_BYTES,
             Change::Hole { .. } => self.has_holes = true,
         }
-        self.records.push(Record {
-            volume: files.id,
-            first_block,
-            change,
-        });
+        self.records.push(Record { volume: files.id, first_block, change });
         self.targets.push(Arc::clone(files));
     }
 }
 
 /// The commit thread's own read: nothing races with it, so that a mismatch is one.
 fn read_in_order(files: &VolumeFiles, offset: u64, len: u64) -> Result<Output, StoreError> {
-    files
-        .read(offset, len, Wait::Allowed)
-        .map_err(|error| match error {
-            ReadError::Store(error) => error,
-            ReadError::Raced | ReadError::WouldBlock => StoreError::Unreadable {
-                offset,
-                detail: "the range never came to rest".into(),
-            },
-        })
+    files.read(offset, len, Wait::Allowed).map_err(|error| match error {
+        ReadError::Store(error) => error,
+        ReadError::Raced | ReadError::WouldBlock => {
+            StoreError::Unreadable { offset, detail: "the range never came to rest".into() }
+        }
+    })
 }

@@ -48,11 +48,7 @@ impl Directory {
             fs::create_dir_all(path).context("create", path)?;
         }
         let lock_path = path.join("lock");
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock_path);
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&lock_path);
         let lock = lock.context("open", &lock_path)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -61,11 +57,7 @@ impl Directory {
         }
         // Again, now that nobody else can be making it.
         let uuid = read_format(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            uuid,
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_owned(), uuid, _lock: lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -111,11 +103,7 @@ fn read_format(dir: &Path) -> Result<Option<DiskUuid>, OpenError> {
     // A later release may have another layout behind the version.
     if format.version.get() > FORMAT_VERSION {
         let version = format.version.get();
-        return Err(OpenError::NewerFormat {
-            path,
-            version,
-            known: FORMAT_VERSION,
-        });
+        return Err(OpenError::NewerFormat { path, version, known: FORMAT_VERSION });
     }
     if seal(format.as_bytes()) != format.crc.get() || bytes.len() != size_of::<Format>() {
         return Err(corrupt(&path, "its checksum is wrong"));
@@ -140,10 +128,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
         };
         if !ours {
             let found = name.to_string_lossy().into_owned();
-            return Err(OpenError::NotAStore {
-                dir: dir.to_owned(),
-                found,
-            });
+            return Err(OpenError::NotAStore { dir: dir.to_owned(), found });
         }
     }
     Ok(())
@@ -174,18 +159,14 @@ pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<(), IoContext> {
 
 /// Makes creations and renames in a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), IoContext> {
-    File::open(path)
-        .and_then(|dir| dir.sync_all())
-        .context("sync", path)
+    File::open(path).and_then(|dir| dir.sync_all()).context("sync", path)
 }
 
 /// Bytes from the system's generator.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], IoContext> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; N];
-    File::open(path)
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("read", path)?;
+    File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).context("read", path)?;
     Ok(bytes)
 }
 
@@ -194,10 +175,8 @@ mod tests {
     use super::*;
 
     fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(dir)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -205,15 +184,9 @@ mod tests {
     #[test]
     fn format_when_written_then_exact_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        Directory::lock(dir.path())
-            .unwrap()
-            .complete(DiskUuid(*b"0123456789abcdef"))
-            .unwrap();
+        Directory::lock(dir.path()).unwrap().complete(DiskUuid(*b"0123456789abcdef")).unwrap();
         let bytes = fs::read(dir.path().join("format")).unwrap();
-        assert_eq!(
-            &bytes[..36],
-            b"HFSTORE\0\x01\0\0\0\0\0\0\x000123456789abcdef\0\0\0\0"
-        );
+        assert_eq!(&bytes[..36], b"HFSTORE\0\x01\0\0\0\0\0\0\x000123456789abcdef\0\0\0\0");
         assert_eq!(bytes[36..], GOLDEN_CRC.to_le_bytes());
         assert_eq!(names(dir.path()), ["format", "lock"]);
         let again = Directory::lock(dir.path()).unwrap();
@@ -239,17 +212,7 @@ mod tests {
         bytes.resize(100, 0);
         fs::write(dir.path().join("format"), &bytes).unwrap();
         let error = Directory::lock(dir.path()).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                OpenError::NewerFormat {
-                    version: 2,
-                    known: 1,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::NewerFormat { version: 2, known: 1, .. }), "{error}");
         assert_eq!(names(dir.path()), ["format"]);
         assert_eq!(fs::read(dir.path().join("format")).unwrap(), bytes);
     }
@@ -257,10 +220,7 @@ mod tests {
     #[test]
     fn lock_when_any_bit_of_the_format_is_flipped_or_any_byte_missing_then_refused() {
         let dir = tempfile::tempdir().unwrap();
-        Directory::lock(dir.path())
-            .unwrap()
-            .complete(DiskUuid([7; 16]))
-            .unwrap();
+        Directory::lock(dir.path()).unwrap().complete(DiskUuid([7; 16])).unwrap();
         let path = dir.path().join("format");
         let good = fs::read(&path).unwrap();
         for bit in 0..good.len() * 8 {
@@ -268,17 +228,11 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &bad).unwrap();
             let error = Directory::lock(dir.path()).unwrap_err();
-            assert!(
-                matches!(error, OpenError::Corrupt { .. } | OpenError::NewerFormat { .. }),
-                "bit {bit}: {error}"
-            );
+            assert!(matches!(error, OpenError::Corrupt { .. } | OpenError::NewerFormat { .. }), "bit {bit}: {error}");
         }
         for len in 0..good.len() {
             fs::write(&path, &good[..len]).unwrap();
-            assert!(
-                matches!(Directory::lock(dir.path()), Err(OpenError::Corrupt { .. })),
-                "{len} bytes"
-            );
+            assert!(matches!(Directory::lock(dir.path()), Err(OpenError::Corrupt { .. })), "{len} bytes");
         }
     }
 
@@ -287,9 +241,7 @@ mod tests {
         for foreign in ["notes.txt", "volumes"] {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join(foreign).join("1")).unwrap();
-            assert!(
-                matches!(Directory::lock(dir.path()), Err(OpenError::NotAStore { found, .. }) if found == foreign)
-            );
+            assert!(matches!(Directory::lock(dir.path()), Err(OpenError::NotAStore { found, .. }) if found == foreign));
             assert_eq!(names(dir.path()), [foreign]);
         }
     }

@@ -38,18 +38,11 @@ impl DiskFile {
     }
 
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         Ok(Self::new(file, path))
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(unused_variables, reason = "only the tests' tape wants the name")
-    )]
+    #[cfg_attr(not(test), expect(unused_variables, reason = "only the tests' tape wants the name"))]
     fn new(file: File, path: &Path) -> Self {
         Self {
             file,
@@ -68,13 +61,7 @@ impl DiskFile {
     }
 
     /// Reads exactly `len` bytes and appends them to `buffer`.
-    pub(crate) fn read_more(
-        &self,
-        buffer: &mut Vec<u8>,
-        len: usize,
-        offset: u64,
-        wait: Wait,
-    ) -> io::Result<()> {
+    pub(crate) fn read_more(&self, buffer: &mut Vec<u8>, len: usize, offset: u64, wait: Wait) -> io::Result<()> {
         let end = buffer.len().saturating_add(len);
         if wait == Wait::Never {
             let start = buffer.len();
@@ -168,9 +155,7 @@ impl DiskFile {
         if let Some(tape) = &self.tape {
             tape.reserve()?;
         }
-        Ok(retry(|| {
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len)
-        })?)
+        Ok(retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))?)
     }
 
     /// Makes everything that was changed before durable. After an error the device has failed: the kernel may have
@@ -243,14 +228,8 @@ mod tests {
     fn read_when_beyond_the_end_then_an_error() {
         let (_dir, file) = file();
         file.set_len(10).unwrap();
-        assert_eq!(
-            file.read(11, 0, Wait::Allowed).unwrap_err().kind(),
-            io::ErrorKind::UnexpectedEof
-        );
-        assert_eq!(
-            file.read_into(&mut [0; 5], 8, Wait::Allowed).unwrap_err().kind(),
-            io::ErrorKind::UnexpectedEof
-        );
+        assert_eq!(file.read(11, 0, Wait::Allowed).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(file.read_into(&mut [0; 5], 8, Wait::Allowed).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

@@ -134,25 +134,15 @@ pub(crate) trait Context<T> {
 
 impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, IoContext> {
-        self.map_err(|source| IoContext {
-            action,
-            path: path.to_owned(),
-            source: source.into(),
-        })
+        self.map_err(|source| IoContext { action, path: path.to_owned(), source: source.into() })
     }
 }
 
 pub(crate) fn corrupt(path: &Path, detail: impl Into<String>) -> OpenError {
-    OpenError::Corrupt {
-        path: path.to_owned(),
-        detail: detail.into(),
-    }
+    OpenError::Corrupt { path: path.to_owned(), detail: detail.into() }
 }
 
 /// A journalled change names a volume, or a range of it, that is not there.
 pub(crate) fn no_such_target(path: &Path, volume: VolumeId) -> OpenError {
-    corrupt(
-        path,
-        format!("it changes a range of volume {volume} that does not exist"),
-    )
+    corrupt(path, format!("it changes a range of volume {volume} that does not exist"))
 }

@@ -14,9 +14,7 @@ use crate::error::{Context, OpenError, StoreError, VolumeError, no_such_target};
 use crate::journal::{Journal, Record};
 use crate::queue::Queue;
 use crate::read::{Reads, join_others};
-use crate::store::{
-    Completion, MAX_OPERATION_BYTES, NewVolume, Operation, Output, Store, Usage, VolumeRecord,
-};
+use crate::store::{Completion, MAX_OPERATION_BYTES, NewVolume, Operation, Output, Store, Usage, VolumeRecord};
 use crate::volume::zeros;
 
 /// Settings of a [`FileStore`].
@@ -30,10 +28,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            journal_bytes: 64 << 20,
-            reader_threads: 4,
-        }
+        Self { journal_bytes: 64 << 20, reader_threads: 4 }
     }
 }
 
@@ -65,47 +60,29 @@ impl FileStore {
         };
         let catalogue = Arc::new(Catalogue::open(dir)?);
         let journal_path = dir.join("journal");
-        let mut journal = Journal::open(dir, disk, options.journal_bytes, |record| {
-            redo(&catalogue, &journal_path, &record)
-        })?;
+        let mut journal =
+            Journal::open(dir, disk, options.journal_bytes, |record| redo(&catalogue, &journal_path, &record))?;
         if !journal.is_empty() {
             for volume in catalogue.all() {
-                volume
-                    .files
-                    .iter()
-                    .try_for_each(|files| files.sync())
-                    .context("sync the volumes in", dir)?;
+                volume.files.iter().try_for_each(|files| files.sync()).context("sync the volumes in", dir)?;
             }
             journal.restart().context("start anew", &journal_path)?;
         }
         let commit = Arc::new(Queue::new());
         let health = Arc::new(Health::default());
         let in_memory = is_in_memory(dir)?;
-        let reads = Reads::start(
-            Arc::clone(&commit),
-            Arc::clone(&health),
-            in_memory,
-            options.reader_threads,
-        )
-        .context("start threads for", dir)?;
+        let reads = Reads::start(Arc::clone(&commit), Arc::clone(&health), in_memory, options.reader_threads)
+            .context("start threads for", dir)?;
         let committer = Committer {
             queue: Arc::clone(&commit),
             catalogue: Arc::clone(&catalogue),
             health: Arc::clone(&health),
             journal,
         };
-        let committer = thread::Builder::new()
-            .name("store-commit".into())
-            .spawn(move || committer.run());
+        let committer = thread::Builder::new().name("store-commit".into()).spawn(move || committer.run());
         let committer = committer.context("start threads for", dir)?;
         let running = Mutex::new(Some(Running { committer, directory }));
-        Ok(Self {
-            catalogue,
-            commit,
-            health,
-            reads,
-            running,
-        })
+        Ok(Self { catalogue, commit, health, reads, running })
     }
 
     fn start(&self, volume: &Volume, operation: Operation, done: Completion) {
@@ -115,11 +92,7 @@ impl FileStore {
         match operation {
             Operation::Read { offset, len } => self.reads.submit(Arc::clone(files), offset, len, done),
             operation => {
-                if let Err(job) = self.commit.push(Job {
-                    files: Arc::clone(files),
-                    operation,
-                    done,
-                }) {
+                if let Err(job) = self.commit.push(Job { files: Arc::clone(files), operation, done }) {
                     (job.done)(Err(StoreError::Closed));
                 }
             }
@@ -129,11 +102,7 @@ impl FileStore {
 
 impl Store for FileStore {
     fn volumes(&self) -> Vec<VolumeRecord> {
-        self.catalogue
-            .all()
-            .iter()
-            .map(|volume| volume.record.clone())
-            .collect()
+        self.catalogue.all().iter().map(|volume| volume.record.clone()).collect()
     }
 
     fn create_volume(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
@@ -197,14 +166,9 @@ fn create(directory: &Directory) -> Result<DiskUuid, OpenError> {
 
 fn redo(catalogue: &Catalogue, journal_path: &Path, record: &Record) -> Result<(), OpenError> {
     let volume = catalogue.get(record.volume);
-    let files = volume
-        .as_ref()
-        .and_then(|volume| volume.files.as_ref())
-        .filter(|files| files.holds(record));
+    let files = volume.as_ref().and_then(|volume| volume.files.as_ref()).filter(|files| files.holds(record));
     let files = files.ok_or_else(|| no_such_target(journal_path, record.volume))?;
-    Ok(files
-        .apply(record)
-        .context("carry out what is in", journal_path)?)
+    Ok(files.apply(record).context("carry out what is in", journal_path)?)
 }
 
 /// Everything that can be said of an operation before it starts.
@@ -221,20 +185,13 @@ fn admit(volume: &VolumeRecord, operation: &Operation) -> Result<(), StoreError>
     if offset.checked_add(len).is_none_or(|end| end > volume.size_bytes) {
         return Err(StoreError::OutOfRange);
     }
-    if len > most {
-        Err(StoreError::TooLong)
-    } else {
-        Ok(())
-    }
+    if len > most { Err(StoreError::TooLong) } else { Ok(()) }
 }
 
 /// What a null volume answers.
 fn null(operation: Operation) -> Output {
     match operation {
-        Operation::Read { offset, len } => Output {
-            data: zeros(len),
-            checksums: checksum::of_zeros(offset, len),
-        },
+        Operation::Read { offset, len } => Output { data: zeros(len), checksums: checksum::of_zeros(offset, len) },
         Operation::Write { .. } | Operation::Unmap { .. } | Operation::Flush => Output::default(),
     }
 }
@@ -244,8 +201,8 @@ fn is_in_memory(dir: &Path) -> Result<bool, OpenError> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
     let kind = rustix::fs::statfs(dir).context("look at", dir)?.f_type;
-    Ok([TMPFS_MAGIC, RAMFS_MAGIC].contains(&i64::from(kind)))
+    Ok([TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -23,6 +23,8 @@
 
 mod catalogue;
 mod commit;
+#[cfg(test)]
+mod crash_tests;
 mod directory;
 mod disk_file;
 mod error;

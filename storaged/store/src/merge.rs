@@ -1,8 +1,6 @@
 //! Turns a change of any byte range into a change of whole blocks: merges the edges with what is there, and sums them
 //! anew. Whole blocks in between keep the buffers and checksums that they came with.
 
-use std::vec;
-
 use bytes::Bytes;
 use holdfast_proto::checksum;
 use holdfast_proto::units::{BLOCK_BYTES, BLOCK_LEN};
@@ -28,65 +26,41 @@ pub(crate) fn write(
 ) -> Result<Change, StoreError> {
     let total = checksum::len_bytes(&data);
     let into_block = offset % BLOCK_BYTES;
-    let head = if into_block == 0 {
-        0
-    } else {
-        checksum::piece_len(offset, total)
-    };
+    let head = if into_block == 0 { 0 } else { checksum::piece_len(offset, total) };
     let tail = (total - head) % BLOCK_BYTES;
     let payload = if head == 0 && tail == 0 {
         data
     } else {
         let mut payload = Vec::with_capacity(data.len() + 2);
-        let mut source = Source {
-            front: Bytes::new(),
-            rest: data.into_iter(),
-        };
+        let mut source = Source { front: Bytes::new(), rest: data.into_iter() };
         if head > 0 {
             let mut block = old(offset / BLOCK_BYTES)?;
             source.copy_to(range_mut(&mut block, into_block, head));
-            checksums
-                .first_mut()
-                .into_iter()
-                .for_each(|checksum| *checksum = crc32c::crc32c(&*block));
+            checksums.first_mut().into_iter().for_each(|checksum| *checksum = crc32c::crc32c(&*block));
             payload.push(bytes_of(block));
         }
         source.move_to(&mut payload, total - head - tail);
         if tail > 0 {
             let mut block = old((offset + total) / BLOCK_BYTES)?;
             source.copy_to(range_mut(&mut block, 0, tail));
-            checksums
-                .last_mut()
-                .into_iter()
-                .for_each(|checksum| *checksum = crc32c::crc32c(&*block));
+            checksums.last_mut().into_iter().for_each(|checksum| *checksum = crc32c::crc32c(&*block));
             payload.push(bytes_of(block));
         }
         payload
     };
-    checksums
-        .iter_mut()
-        .for_each(|checksum| *checksum = entry_of(*checksum));
-    Ok(Change::Write {
-        entries: checksums,
-        payload,
-    })
+    checksums.iter_mut().for_each(|checksum| *checksum = entry_of(*checksum));
+    Ok(Change::Write { entries: checksums, payload })
 }
 
 /// `block` with zeros over a part of it.
 pub(crate) fn zero_part(mut block: Block, from: u64, len_bytes: u64) -> Change {
     range_mut(&mut block, from, len_bytes).fill(0);
-    Change::Write {
-        entries: vec![entry_of(crc32c::crc32c(&*block))],
-        payload: vec![bytes_of(block)],
-    }
+    Change::Write { entries: vec![entry_of(crc32c::crc32c(&*block))], payload: vec![bytes_of(block)] }
 }
 
 /// Copies block number `index` out of a payload of whole blocks.
 pub(crate) fn block_of(payload: &[Bytes], index: u64) -> Block {
-    let mut source = Source {
-        front: Bytes::new(),
-        rest: payload.to_vec().into_iter(),
-    };
+    let mut source = Source { front: Bytes::new(), rest: payload.to_vec().into_iter() };
     source.skip(index * BLOCK_BYTES);
     let mut block = zero_block();
     source.copy_to(&mut *block);
@@ -94,9 +68,7 @@ pub(crate) fn block_of(payload: &[Bytes], index: u64) -> Block {
 }
 
 fn range_mut(block: &mut Block, from: u64, len_bytes: u64) -> &mut [u8] {
-    block
-        .get_mut(len(from)..len(from + len_bytes))
-        .unwrap_or_default()
+    block.get_mut(len(from)..len(from + len_bytes)).unwrap_or_default()
 }
 
 fn bytes_of(block: Block) -> Bytes {
@@ -109,12 +81,12 @@ fn len(bytes: u64) -> usize {
 }
 
 /// A payload that is taken from its front.
-struct Source {
+struct Source<I> {
     front: Bytes,
-    rest: vec::IntoIter<Bytes>,
+    rest: I,
 }
 
-impl Source {
+impl<I: Iterator<Item = Bytes>> Source<I> {
     fn copy_to(&mut self, mut into: &mut [u8]) {
         while let Some(part) = self.part(into.len()) {
             let (now, later) = into.split_at_mut(part.len());
@@ -191,24 +163,16 @@ mod tests {
         let data = vec![Bytes::from(vec![1; 4096]), Bytes::from(vec![2; 8192])];
         let pointers: Vec<_> = data.iter().map(|chunk| chunk.as_ptr()).collect();
         let checksums = checksum::of_pieces(4096, &data);
-        let Ok(Change::Write { payload, .. }) = write(4096, data, checksums, |_| Err(StoreError::NoSpace))
-        else {
+        let Ok(Change::Write { payload, .. }) = write(4096, data, checksums, |_| Err(StoreError::NoSpace)) else {
             panic!("not a write")
         };
-        assert_eq!(
-            payload.iter().map(|chunk| chunk.as_ptr()).collect::<Vec<_>>(),
-            pointers
-        );
+        assert_eq!(payload.iter().map(|chunk| chunk.as_ptr()).collect::<Vec<_>>(), pointers);
     }
 
     #[test]
     fn write_when_the_crc_of_a_block_is_zero_then_kept_as_one() {
-        let change = write(0, vec![Bytes::from(vec![0; 4096])], vec![0], |_| {
-            Err(StoreError::NoSpace)
-        });
-        let Ok(Change::Write { entries, .. }) = change else {
-            panic!("not a write")
-        };
+        let change = write(0, vec![Bytes::from(vec![0; 4096])], vec![0], |_| Err(StoreError::NoSpace));
+        let Ok(Change::Write { entries, .. }) = change else { panic!("not a write") };
         assert_eq!(entries, [1]);
     }
 }

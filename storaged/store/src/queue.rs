@@ -21,15 +21,8 @@ struct State<T> {
 
 impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
-        let state = State {
-            items: VecDeque::new(),
-            sleepers: 0,
-            closed: false,
-        };
-        Self {
-            state: Mutex::new(state),
-            ready: Condvar::new(),
-        }
+        let state = State { items: VecDeque::new(), sleepers: 0, closed: false };
+        Self { state: Mutex::new(state), ready: Condvar::new() }
     }
 
     /// Appends an item, or gives it back when the queue is closed.
@@ -124,10 +117,7 @@ mod tests {
             }
         }
         queue.close();
-        let sum: u64 = consumers
-            .into_iter()
-            .map(|consumer| consumer.join().unwrap())
-            .sum();
+        let sum: u64 = consumers.into_iter().map(|consumer| consumer.join().unwrap()).sum();
         assert_eq!(sum, 9_999 * 10_000 / 2);
     }
 }

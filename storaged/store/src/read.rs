@@ -60,15 +60,13 @@ impl Reads {
         for index in 0..if in_memory { 0 } else { threads.max(1) } {
             let pool = Arc::clone(&reads.pool);
             let runner = reads.runner.clone();
-            let thread = thread::Builder::new()
-                .name(format!("store-read-{index}"))
-                .spawn(move || {
-                    while let Some(job) = pool.take() {
-                        if let Some(job) = runner.run(job, Wait::Allowed) {
-                            (job.done)(Err(StoreError::Closed));
-                        }
+            let thread = thread::Builder::new().name(format!("store-read-{index}")).spawn(move || {
+                while let Some(job) = pool.take() {
+                    if let Some(job) = runner.run(job, Wait::Allowed) {
+                        (job.done)(Err(StoreError::Closed));
                     }
-                });
+                }
+            });
             match thread {
                 Ok(thread) => reads.lock().push(thread),
                 Err(error) => {
@@ -81,18 +79,9 @@ impl Reads {
     }
 
     pub(crate) fn submit(&self, files: Arc<VolumeFiles>, offset: u64, len: u64, done: Completion) {
-        let mut job = ReadJob {
-            files,
-            offset,
-            len,
-            done,
-        };
+        let mut job = ReadJob { files, offset, len, done };
         if self.in_memory || len <= INLINE_BYTES {
-            let wait = if self.in_memory {
-                Wait::Allowed
-            } else {
-                Wait::Never
-            };
+            let wait = if self.in_memory { Wait::Allowed } else { Wait::Never };
             match self.runner.run(job, wait) {
                 None => return,
                 Some(blocked) => job = blocked,
@@ -136,17 +125,8 @@ impl Runner {
                 Err(ReadError::Raced) => {}
             }
         }
-        let ReadJob {
-            files,
-            offset,
-            len,
-            done,
-        } = job;
-        if let Err(job) = self.commit.push(Job {
-            files,
-            operation: Operation::Read { offset, len },
-            done,
-        }) {
+        let ReadJob { files, offset, len, done } = job;
+        if let Err(job) = self.commit.push(Job { files, operation: Operation::Read { offset, len }, done }) {
             (job.done)(Err(StoreError::Closed));
         }
         None

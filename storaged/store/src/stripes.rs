@@ -44,12 +44,7 @@ impl Stripes {
 
     /// Runs `change`, which changes the range. On an error the range stays marked as being changed: the device
     /// has failed then, and what half of it holds is nobody's business.
-    pub(crate) fn change<T, E>(
-        &self,
-        offset: u64,
-        len: u64,
-        change: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub(crate) fn change<T, E>(&self, offset: u64, len: u64, change: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.step(offset, len);
         let value = change()?;
         self.step(offset, len);
@@ -80,10 +75,7 @@ mod tests {
         let stripes = Stripes::new();
         let stamp = stripes.stamp(read.0, read.1).unwrap();
         let done: Result<(), ()> = stripes.change(write.0, write.1, || {
-            assert_eq!(
-                stripes.stamp(read.0, read.1).is_none(),
-                !stripes.unchanged(read.0, read.1, stamp)
-            );
+            assert_eq!(stripes.stamp(read.0, read.1).is_none(), !stripes.unchanged(read.0, read.1, stamp));
             Ok(())
         });
         done.unwrap();
@@ -97,10 +89,7 @@ mod tests {
         assert!(changed_by((0, 2 * STRIPE_BYTES), (STRIPE_BYTES, 1)));
         assert!(changed_by((STRIPE_BYTES * 300, 1), (0, u64::MAX)));
         assert!(changed_by((0, u64::MAX), (STRIPE_BYTES * 7777, 1)));
-        assert!(changed_by(
-            (STRIPE_BYTES * 255, STRIPE_BYTES + 1),
-            (STRIPE_BYTES * 256, 1)
-        ));
+        assert!(changed_by((STRIPE_BYTES * 255, STRIPE_BYTES + 1), (STRIPE_BYTES * 256, 1)));
     }
 
     #[test]

@@ -73,10 +73,7 @@ static TAPES: Mutex<Vec<Arc<Tape>>> = Mutex::new(Vec::new());
 
 impl Tape {
     pub(crate) fn attach(dir: &Path) -> Arc<Self> {
-        let tape = Arc::new(Self {
-            dir: dir.to_owned(),
-            state: Mutex::default(),
-        });
+        let tape = Arc::new(Self { dir: dir.to_owned(), state: Mutex::default() });
         TAPES.lock().unwrap().push(Arc::clone(&tape));
         tape
     }
@@ -121,9 +118,7 @@ impl Tape {
                 Event::Punch { file, offset, len } => {
                     if synced.get(file).is_some_and(|sync| index < *sync) || keep() == Keep::Yes {
                         let target = File::options().write(true).open(image.join(file)).unwrap();
-                        target
-                            .write_all_at(&vec![0; usize::try_from(*len).unwrap()], *offset)
-                            .unwrap();
+                        target.write_all_at(&vec![0; usize::try_from(*len).unwrap()], *offset).unwrap();
                     }
                 }
                 Event::Sync { .. } | Event::Acked(_) => {}
@@ -148,10 +143,7 @@ impl Handle {
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let tapes = TAPES.lock().unwrap();
         let tape = tapes.iter().rev().find(|tape| path.starts_with(&tape.dir))?;
-        Some(Self {
-            tape: Arc::clone(tape),
-            file: path.strip_prefix(&tape.dir).unwrap().to_owned(),
-        })
+        Some(Self { tape: Arc::clone(tape), file: path.strip_prefix(&tape.dir).unwrap().to_owned() })
     }
 
     pub(crate) fn write(&self, file: &File, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
@@ -162,21 +154,13 @@ impl Handle {
             file.write_all_at(&bytes, offset)?;
         }
         power.map_err(Failure::into_error)?;
-        self.record(Event::Write {
-            file: self.file.clone(),
-            offset,
-            bytes,
-        });
+        self.record(Event::Write { file: self.file.clone(), offset, bytes });
         Ok(())
     }
 
     pub(crate) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(Call::Write).map_err(Failure::into_error)?;
-        self.record(Event::Punch {
-            file: self.file.clone(),
-            offset,
-            len,
-        });
+        self.record(Event::Punch { file: self.file.clone(), offset, len });
         Ok(())
     }
 
@@ -186,9 +170,7 @@ impl Handle {
 
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.check(Call::Sync).map_err(Failure::into_error)?;
-        self.record(Event::Sync {
-            file: self.file.clone(),
-        });
+        self.record(Event::Sync { file: self.file.clone() });
         Ok(())
     }
 

@@ -61,10 +61,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     pub(crate) fn of(offset: u64, len: u64) -> Self {
-        Self {
-            first: offset / BLOCK_BYTES,
-            count: checksum::piece_count(offset, len),
-        }
+        Self { first: offset / BLOCK_BYTES, count: checksum::piece_count(offset, len) }
     }
 }
 
@@ -83,9 +80,7 @@ impl VolumeFiles {
         Ok(Self {
             id,
             size_bytes,
-            data: data_files(dir, size_bytes)
-                .map(|(path, _)| open(&path))
-                .collect::<Result<_, _>>()?,
+            data: data_files(dir, size_bytes).map(|(path, _)| open(&path)).collect::<Result<_, _>>()?,
             checksums: open(&dir.join("checksums"))?,
             stripes: Stripes::new(),
         })
@@ -107,18 +102,12 @@ impl VolumeFiles {
     fn read_once(&self, offset: u64, len: u64, wait: Wait) -> Result<Output, ReadError> {
         let unreadable = |error: io::Error| match error.kind() {
             io::ErrorKind::WouldBlock => ReadError::WouldBlock,
-            _ => ReadError::Store(StoreError::Unreadable {
-                offset,
-                detail: error.to_string().into(),
-            }),
+            _ => ReadError::Store(StoreError::Unreadable { offset, detail: error.to_string().into() }),
         };
         let blocks = Blocks::of(offset, len);
         let mut entries = self.entries(&blocks, wait).map_err(unreadable)?;
         if entries.iter().all(|entry| *entry == 0) {
-            return Ok(Output {
-                data: zeros(len),
-                checksums: checksum::of_zeros(offset, len),
-            });
+            return Ok(Output { data: zeros(len), checksums: checksum::of_zeros(offset, len) });
         }
         let start = blocks.first * BLOCK_BYTES;
         let mut data = Vec::new();
@@ -141,38 +130,23 @@ impl VolumeFiles {
             block_at += BLOCK_BYTES;
         }
         let data = cut(Bytes::from(data), offset - start, len);
-        if len % BLOCK_BYTES != 0 || offset != start {
+        if !len.is_multiple_of(BLOCK_BYTES) || offset != start {
             sum_edges(offset, &data, &mut entries);
         }
-        Ok(Output {
-            data: vec![data],
-            checksums: entries,
-        })
+        Ok(Output { data: vec![data], checksums: entries })
     }
 
     /// Content of one block; `None` for a hole. For the commit thread, which nothing races with.
     pub(crate) fn block(&self, block: u64) -> Result<Option<Block>, StoreError> {
         let offset = block * BLOCK_BYTES;
-        let unreadable = |error: io::Error| StoreError::Unreadable {
-            offset,
-            detail: error.to_string().into(),
-        };
-        let entries = self
-            .entries(
-                &Blocks {
-                    first: block,
-                    count: 1,
-                },
-                Wait::Allowed,
-            )
-            .map_err(unreadable)?;
+        let unreadable = |error: io::Error| StoreError::Unreadable { offset, detail: error.to_string().into() };
+        let entries = self.entries(&Blocks { first: block, count: 1 }, Wait::Allowed).map_err(unreadable)?;
         if entries == [0] {
             return Ok(None);
         }
         let mut content = zero_block();
         for (file, at, _) in self.parts(offset, BLOCK_BYTES) {
-            file.read_into(&mut *content, at, Wait::Allowed)
-                .map_err(unreadable)?;
+            file.read_into(&mut *content, at, Wait::Allowed).map_err(unreadable)?;
         }
         if entries == [entry_of(crc32c::crc32c(&*content))] {
             Ok(Some(content))
@@ -185,16 +159,11 @@ impl VolumeFiles {
     pub(crate) fn reserve(&self, blocks: &Blocks) -> Result<(), ReserveError> {
         let offset = blocks.first * BLOCK_BYTES;
         let refuse = |error: io::Error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                ReserveError::Refused(StoreError::NoSpace)
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ReserveError::Refused(StoreError::NoSpace),
             _ => ReserveError::Device(error),
         };
         let entries = self.entries(blocks, Wait::Allowed).map_err(|error| {
-            ReserveError::Refused(StoreError::Unreadable {
-                offset,
-                detail: error.to_string().into(),
-            })
+            ReserveError::Refused(StoreError::Unreadable { offset, detail: error.to_string().into() })
         })?;
         if entries.iter().all(|entry| *entry != 0) {
             return Ok(());
@@ -202,9 +171,7 @@ impl VolumeFiles {
         for (file, at, len) in self.parts(offset, blocks.count * BLOCK_BYTES) {
             file.reserve(at, len as u64).map_err(refuse)?;
         }
-        self.checksums
-            .reserve(blocks.first * ENTRY_BYTES, blocks.count * ENTRY_BYTES)
-            .map_err(refuse)
+        self.checksums.reserve(blocks.first * ENTRY_BYTES, blocks.count * ENTRY_BYTES).map_err(refuse)
     }
 
     /// Whether the record lies inside the volume.
@@ -224,8 +191,7 @@ impl VolumeFiles {
                 self.write_entries(entries, entries_at)
             }
             Change::Hole { blocks } => {
-                self.parts_of_any_len(offset, len)
-                    .try_for_each(|(file, at, len)| file.punch(at, len))?;
+                self.parts_of_any_len(offset, len).try_for_each(|(file, at, len)| file.punch(at, len))?;
                 let len = blocks * ENTRY_BYTES;
                 match usize::try_from(len).ok().and_then(|len| ZERO_ENTRIES.get(..len)) {
                     Some(zeros) => self.checksums.write(&mut [IoSlice::new(zeros)], entries_at),
@@ -243,9 +209,7 @@ impl VolumeFiles {
         }
         let mut chunks: Vec<IoSlice<'_>> = payload.iter().map(|chunk| IoSlice::new(chunk)).collect();
         if offset / SEGMENT_BYTES == (offset + len - 1) / SEGMENT_BYTES {
-            return self
-                .parts(offset, len)
-                .try_for_each(|(file, at, _)| file.write(&mut chunks, at));
+            return self.parts(offset, len).try_for_each(|(file, at, _)| file.write(&mut chunks, at));
         }
         // Over the border of two files: rare enough for a copy.
         let bytes = payload.concat();
@@ -268,8 +232,7 @@ impl VolumeFiles {
 
     fn entries(&self, blocks: &Blocks, wait: Wait) -> io::Result<Vec<u32>> {
         let mut entries = vec![0u32; usize::try_from(blocks.count).unwrap_or(usize::MAX)];
-        self.checksums
-            .read_into(entries.as_mut_bytes(), blocks.first * ENTRY_BYTES, wait)?;
+        self.checksums.read_into(entries.as_mut_bytes(), blocks.first * ENTRY_BYTES, wait)?;
         entries.iter_mut().for_each(|entry| *entry = u32::from_le(*entry));
         Ok(entries)
     }
@@ -299,8 +262,7 @@ impl VolumeFiles {
 
     /// The same for a range that fits into memory.
     fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (&DiskFile, u64, usize)> {
-        self.parts_of_any_len(offset, len)
-            .map(|(file, at, len)| (file, at, usize::try_from(len).unwrap_or(usize::MAX)))
+        self.parts_of_any_len(offset, len).map(|(file, at, len)| (file, at, usize::try_from(len).unwrap_or(usize::MAX)))
     }
 }
 
@@ -333,14 +295,8 @@ pub(crate) fn zeros(len: u64) -> Vec<Bytes> {
 
 fn cut(data: Bytes, from: u64, len: u64) -> Bytes {
     let start = usize::try_from(from).unwrap_or(usize::MAX).min(data.len());
-    let end = start
-        .saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
-        .min(data.len());
-    if start == 0 && end == data.len() {
-        data
-    } else {
-        data.slice(start..end)
-    }
+    let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)).min(data.len());
+    if start == 0 && end == data.len() { data } else { data.slice(start..end) }
 }
 
 /// Replaces the checksums of the first and last piece where these are parts of a block.
@@ -350,23 +306,13 @@ fn sum_edges(offset: u64, data: &Bytes, checksums: &mut [u32]) {
     if head < BLOCK_BYTES
         && let Some(checksum) = checksums.first_mut()
     {
-        *checksum = crc32c::crc32c(
-            usize::try_from(head)
-                .ok()
-                .and_then(|head| data.get(..head))
-                .unwrap_or_default(),
-        );
+        *checksum = crc32c::crc32c(usize::try_from(head).ok().and_then(|head| data.get(..head)).unwrap_or_default());
     }
     let tail = (offset + len) % BLOCK_BYTES;
     if tail > 0
         && head < len
         && let Some(checksum) = checksums.last_mut()
     {
-        *checksum = crc32c::crc32c(
-            usize::try_from(len - tail)
-                .ok()
-                .and_then(|at| data.get(at..))
-                .unwrap_or_default(),
-        );
+        *checksum = crc32c::crc32c(usize::try_from(len - tail).ok().and_then(|at| data.get(at..)).unwrap_or_default());
     }
 }

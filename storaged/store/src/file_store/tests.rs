@@ -16,40 +16,23 @@ use crate::tape::{Call, Random, Tape, copy_dir, fast_dir};
 const SIZE: u64 = 40 * 4096 + 2048;
 
 pub(crate) fn small() -> Options {
-    Options {
-        journal_bytes: 200 << 10,
-        reader_threads: 2,
-    }
+    Options { journal_bytes: 200 << 10, reader_threads: 2 }
 }
 
 pub(crate) fn disk(name: &str, size_bytes: u64) -> NewVolume {
     let name = name.parse().unwrap();
-    NewVolume {
-        name,
-        size_bytes,
-        block_size: BlockSize::B512,
-        kind: Kind::Disk,
-        read_only: false,
-    }
+    NewVolume { name, size_bytes, block_size: BlockSize::B512, kind: Kind::Disk, read_only: false }
 }
 
 pub(crate) fn run(store: &FileStore, volume: VolumeId, operation: Operation) -> Result<Output, StoreError> {
     let (sender, receiver) = mpsc::channel();
-    store.submit(
-        volume,
-        operation,
-        Box::new(move |result| sender.send(result).unwrap()),
-    );
+    store.submit(volume, operation, Box::new(move |result| sender.send(result).unwrap()));
     receiver.recv().unwrap()
 }
 
 pub(crate) fn write_of(offset: u64, data: impl Into<Bytes>) -> Operation {
     let data = vec![data.into()];
-    Operation::Write {
-        offset,
-        checksums: checksum::of_pieces(offset, &data),
-        data,
-    }
+    Operation::Write { offset, checksums: checksum::of_pieces(offset, &data), data }
 }
 
 pub(crate) fn write(
@@ -62,12 +45,7 @@ pub(crate) fn write(
 }
 
 /// Reads, and checks the checksums of the answer.
-pub(crate) fn read(
-    store: &FileStore,
-    volume: VolumeId,
-    offset: u64,
-    len: u64,
-) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read(store: &FileStore, volume: VolumeId, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
     let output = run(store, volume, Operation::Read { offset, len })?;
     assert_eq!(checksum::verify(offset, &output.data, &output.checksums), Ok(()));
     assert_eq!(checksum::len_bytes(&output.data), len);
@@ -77,9 +55,7 @@ pub(crate) fn read(
 /// Bytes that look like nothing else.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
-    (0..len)
-        .map(|_| u8::try_from(random.below(256)).unwrap())
-        .collect()
+    (0..len).map(|_| u8::try_from(random.below(256)).unwrap()).collect()
 }
 
 fn new_store() -> (tempfile::TempDir, FileStore, VolumeId) {
@@ -106,42 +82,18 @@ fn write_when_read_back_after_a_restart_then_the_same() {
 #[test]
 fn volumes_when_created_then_found_again_with_the_same_identity() {
     let (dir, store, id) = new_store();
-    assert!(matches!(
-        store.create_volume(disk("disk0", 4096)),
-        Err(VolumeError::NameTaken(_))
-    ));
-    let null = NewVolume {
-        kind: Kind::Null,
-        ..disk("null", 1 << 40)
-    };
+    assert!(matches!(store.create_volume(disk("disk0", 4096)), Err(VolumeError::NameTaken(_))));
+    let null = NewVolume { kind: Kind::Null, ..disk("null", 1 << 40) };
     let null = store.create_volume(null).unwrap();
     let big = store.create_volume(disk("big", 16 << 40)).unwrap();
-    let fixed = store
-        .create_volume(NewVolume {
-            read_only: true,
-            ..disk("fixed", 4096)
-        })
-        .unwrap();
-    assert_eq!(
-        (id, null.id, big.id, fixed.id),
-        (VolumeId(1), VolumeId(2), VolumeId(3), VolumeId(4))
-    );
+    let fixed = store.create_volume(NewVolume { read_only: true, ..disk("fixed", 4096) }).unwrap();
+    assert_eq!((id, null.id, big.id, fixed.id), (VolumeId(1), VolumeId(2), VolumeId(3), VolumeId(4)));
     assert_eq!(store.usage(big.id).unwrap().allocated_bytes, 0);
     let before = store.volumes();
     assert!(before.iter().all(|volume| volume.naa >> 60 == 3));
-    assert_eq!(
-        before
-            .iter()
-            .map(|volume| volume.naa)
-            .collect::<std::collections::BTreeSet<_>>()
-            .len(),
-        4
-    );
+    assert_eq!(before.iter().map(|volume| volume.naa).collect::<std::collections::BTreeSet<_>>().len(), 4);
     store.close();
-    assert!(matches!(
-        store.create_volume(disk("late", 4096)),
-        Err(VolumeError::Unavailable(StoreError::Closed))
-    ));
+    assert!(matches!(store.create_volume(disk("late", 4096)), Err(VolumeError::Unavailable(StoreError::Closed))));
     let store = FileStore::open(dir.path(), &small()).unwrap();
     assert_eq!(store.volumes(), before);
     assert_eq!(store.usage(VolumeId(9)), None);
@@ -154,27 +106,13 @@ fn volumes_when_created_then_found_again_with_the_same_identity() {
         assert_eq!(read(&store, big.id, offset, 12_000).unwrap(), vec![0; 12_000]);
     }
     write(&store, big.id, 5 << 40, noise(3, 4096)).unwrap();
-    run(
-        &store,
-        big.id,
-        Operation::Unmap {
-            offset: 1,
-            len: (16 << 40) - 1,
-        },
-    )
-    .unwrap();
+    run(&store, big.id, Operation::Unmap { offset: 1, len: (16 << 40) - 1 }).unwrap();
     assert_eq!(read(&store, big.id, 5 << 40, 4096).unwrap(), vec![0; 4096]);
 
     write(&store, null.id, 0, vec![1; 4096]).unwrap();
     assert_eq!(read(&store, null.id, 100, 8000).unwrap(), vec![0; 8000]);
-    assert_eq!(
-        write(&store, fixed.id, 0, vec![1; 512]),
-        Err(StoreError::ReadOnly)
-    );
-    assert_eq!(
-        run(&store, fixed.id, Operation::Unmap { offset: 0, len: 1 }),
-        Err(StoreError::ReadOnly)
-    );
+    assert_eq!(write(&store, fixed.id, 0, vec![1; 512]), Err(StoreError::ReadOnly));
+    assert_eq!(run(&store, fixed.id, Operation::Unmap { offset: 0, len: 1 }), Err(StoreError::ReadOnly));
     assert_eq!(run(&store, fixed.id, Operation::Flush), Ok(Output::default()));
 }
 
@@ -182,22 +120,10 @@ fn volumes_when_created_then_found_again_with_the_same_identity() {
 fn create_when_the_size_is_bad_then_refused() {
     let (_dir, store, _) = new_store();
     for size_bytes in [0, 100, MAX_VOLUME + 512] {
-        assert!(
-            matches!(
-                store.create_volume(disk("x", size_bytes)),
-                Err(VolumeError::BadSize { .. })
-            ),
-            "{size_bytes}"
-        );
+        assert!(matches!(store.create_volume(disk("x", size_bytes)), Err(VolumeError::BadSize { .. })), "{size_bytes}");
     }
-    let big_blocks = NewVolume {
-        block_size: BlockSize::B4096,
-        ..disk("x", 512)
-    };
-    assert!(matches!(
-        store.create_volume(big_blocks),
-        Err(VolumeError::BadSize { .. })
-    ));
+    let big_blocks = NewVolume { block_size: BlockSize::B4096, ..disk("x", 512) };
+    assert!(matches!(store.create_volume(big_blocks), Err(VolumeError::BadSize { .. })));
 }
 
 const MAX_VOLUME: u64 = crate::MAX_VOLUME_BYTES;
@@ -206,43 +132,22 @@ const MAX_VOLUME: u64 = crate::MAX_VOLUME_BYTES;
 fn operation_when_out_of_bounds_then_refused() {
     let (_dir, store, id) = new_store();
     for (offset, len) in [(SIZE, 1), (0, SIZE + 1), (u64::MAX, 2), (1, u64::MAX)] {
-        assert_eq!(
-            run(&store, id, Operation::Read { offset, len }),
-            Err(StoreError::OutOfRange)
-        );
-        assert_eq!(
-            run(&store, id, Operation::Unmap { offset, len }),
-            Err(StoreError::OutOfRange)
-        );
+        assert_eq!(run(&store, id, Operation::Read { offset, len }), Err(StoreError::OutOfRange));
+        assert_eq!(run(&store, id, Operation::Unmap { offset, len }), Err(StoreError::OutOfRange));
     }
-    assert_eq!(
-        write(&store, id, SIZE - 1, vec![0; 2]),
-        Err(StoreError::OutOfRange)
-    );
-    assert_eq!(
-        run(&store, VolumeId(7), Operation::Flush),
-        Err(StoreError::NoSuchVolume)
-    );
+    assert_eq!(write(&store, id, SIZE - 1, vec![0; 2]), Err(StoreError::OutOfRange));
+    assert_eq!(run(&store, VolumeId(7), Operation::Flush), Err(StoreError::NoSuchVolume));
     let big = store.create_volume(disk("big", SHARD_BYTES)).unwrap().id;
     let len = MAX_OPERATION_BYTES + 1;
-    assert_eq!(
-        run(&store, big, Operation::Read { offset: 0, len }),
-        Err(StoreError::TooLong)
-    );
-    assert_eq!(
-        write(&store, big, 0, vec![0; usize::try_from(len).unwrap()]),
-        Err(StoreError::TooLong)
-    );
+    assert_eq!(run(&store, big, Operation::Read { offset: 0, len }), Err(StoreError::TooLong));
+    assert_eq!(write(&store, big, 0, vec![0; usize::try_from(len).unwrap()]), Err(StoreError::TooLong));
     // The longest one, which is larger than the whole journal.
     let data = noise(4, usize::try_from(MAX_OPERATION_BYTES).unwrap());
     write(&store, big, 4096, data.clone()).unwrap();
     assert!(read(&store, big, 4096, MAX_OPERATION_BYTES).unwrap() == data);
     assert_eq!(read(&store, id, SIZE, 0), Ok(Vec::new()));
     assert_eq!(write(&store, id, SIZE, Vec::new()), Ok(()));
-    assert_eq!(
-        run(&store, id, Operation::Unmap { offset: SIZE, len: 0 }),
-        Ok(Output::default())
-    );
+    assert_eq!(run(&store, id, Operation::Unmap { offset: SIZE, len: 0 }), Ok(Output::default()));
 }
 
 #[test]
@@ -251,36 +156,14 @@ fn payload_when_it_does_not_match_its_checksums_then_refused_and_nothing_changed
     let old = noise(5, 12_288);
     write(&store, id, 0, old.clone()).unwrap();
     for piece in 0..3 {
-        let Operation::Write {
-            offset,
-            data,
-            mut checksums,
-        } = write_of(512, noise(6, 10_000))
-        else {
-            unreachable!()
-        };
+        let Operation::Write { offset, data, mut checksums } = write_of(512, noise(6, 10_000)) else { unreachable!() };
         checksums[piece] ^= 0x8000;
         let at = [512, 4096, 8192][piece];
-        let result = run(
-            &store,
-            id,
-            Operation::Write {
-                offset,
-                data,
-                checksums,
-            },
-        );
+        let result = run(&store, id, Operation::Write { offset, data, checksums });
         assert_eq!(result, Err(StoreError::PayloadCorrupt { offset: at }));
     }
-    let none = Operation::Write {
-        offset: 0,
-        data: vec![Bytes::from(vec![1; 4096])],
-        checksums: Vec::new(),
-    };
-    assert_eq!(
-        run(&store, id, none),
-        Err(StoreError::PayloadCorrupt { offset: 0 })
-    );
+    let none = Operation::Write { offset: 0, data: vec![Bytes::from(vec![1; 4096])], checksums: Vec::new() };
+    assert_eq!(run(&store, id, none), Err(StoreError::PayloadCorrupt { offset: 0 }));
     assert_eq!(read(&store, id, 0, 12_288).unwrap(), old);
 }
 
@@ -289,15 +172,7 @@ fn unmap_when_whole_blocks_then_their_space_is_freed() {
     let (_dir, store, id) = new_store();
     write(&store, id, 0, noise(7, 160 << 10)).unwrap();
     assert_eq!(store.usage(id).unwrap().allocated_bytes, 160 << 10);
-    run(
-        &store,
-        id,
-        Operation::Unmap {
-            offset: 4000,
-            len: 100_000,
-        },
-    )
-    .unwrap();
+    run(&store, id, Operation::Unmap { offset: 4000, len: 100_000 }).unwrap();
     // Blocks 1 to 24 (104000 / 4096 = 25.4) are whole ones.
     assert_eq!(store.usage(id).unwrap().allocated_bytes, (160 << 10) - 24 * 4096);
 }
@@ -321,25 +196,11 @@ fn bit_when_flipped_on_the_disk_then_found_and_never_served() {
             fs::write(&path, content).unwrap();
             let store = FileStore::open(broken.path(), &small()).unwrap();
             let bad = StoreError::Checksum { offset: 4096 };
-            assert_eq!(
-                read(&store, id, 0, 3 * 4096),
-                Err(bad.clone()),
-                "{file} bit {bit}"
-            );
+            assert_eq!(read(&store, id, 0, 3 * 4096), Err(bad.clone()), "{file} bit {bit}");
             assert_eq!(read(&store, id, 0, 4096).unwrap(), noise(8, 3 * 4096)[..4096]);
             // A part cannot be merged into it, all of it can be replaced.
             assert_eq!(write(&store, id, 5000, vec![1; 512]), Err(bad.clone()));
-            assert_eq!(
-                run(
-                    &store,
-                    id,
-                    Operation::Unmap {
-                        offset: 5000,
-                        len: 512
-                    }
-                ),
-                Err(bad)
-            );
+            assert_eq!(run(&store, id, Operation::Unmap { offset: 5000, len: 512 }), Err(bad));
             write(&store, id, 4096, vec![1; 4096]).unwrap();
             assert_eq!(read(&store, id, 4096, 4096).unwrap(), vec![1; 4096]);
         }
@@ -368,10 +229,7 @@ fn close_when_operations_are_queued_then_they_complete_and_later_ones_are_refuse
 #[test]
 fn open_when_the_directory_is_in_use_or_cannot_be_made_then_refused() {
     let (dir, store, _) = new_store();
-    assert!(matches!(
-        FileStore::open(dir.path(), &small()),
-        Err(OpenError::InUse(_))
-    ));
+    assert!(matches!(FileStore::open(dir.path(), &small()), Err(OpenError::InUse(_))));
     drop(store);
     let file = dir.path().join("format").join("under-a-file");
     let error = FileStore::open(&file, &small()).err().unwrap();
@@ -395,12 +253,7 @@ fn open_when_a_creation_was_interrupted_then_it_is_gone() {
     fs::create_dir(dir.path().join("volumes")).unwrap();
     fs::write(dir.path().join("journal.new"), "x").unwrap();
     fs::write(dir.path().join("format.new"), "x").unwrap();
-    assert!(
-        FileStore::open(dir.path(), &small())
-            .unwrap()
-            .volumes()
-            .is_empty()
-    );
+    assert!(FileStore::open(dir.path(), &small()).unwrap().volumes().is_empty());
 }
 
 fn with_tape() -> (tempfile::TempDir, std::sync::Arc<Tape>, FileStore, VolumeId) {
@@ -422,15 +275,7 @@ fn space_when_there_is_none_then_only_new_blocks_are_refused_and_nothing_is_chan
         assert_eq!(read(&store, id, 0, 8192).unwrap(), noise(10, 8192));
         assert_eq!(read(&store, id, 8192, 20_000).unwrap(), vec![0; 20_000]);
         write(&store, id, 100, vec![2; 5000]).unwrap();
-        run(
-            &store,
-            id,
-            Operation::Unmap {
-                offset: 6000,
-                len: 10,
-            },
-        )
-        .unwrap();
+        run(&store, id, Operation::Unmap { offset: 6000, len: 10 }).unwrap();
         tape.fail(None);
         write(&store, id, 8192, vec![3; 100]).unwrap();
         drop(store);
@@ -460,10 +305,7 @@ fn c2_device_when_a_call_fails_then_failed_for_good_and_nothing_acknowledged_is_
         assert!(failed(write(&store, id, 8192, noise(12, 4096))));
         assert!(failed(read(&store, id, 0, 4096).map(|_| ())));
         assert!(failed(run(&store, id, Operation::Flush).map(|_| ())));
-        assert!(matches!(
-            store.create_volume(disk("x", 4096)),
-            Err(VolumeError::Unavailable(_))
-        ));
+        assert!(matches!(store.create_volume(disk("x", 4096)), Err(VolumeError::Unavailable(_))));
         drop(store);
         let store = FileStore::open(dir.path(), &small()).unwrap();
         assert_eq!(read(&store, id, 0, 4096).unwrap(), noise(11, 4096));
@@ -517,11 +359,7 @@ pub(crate) enum Step {
 /// A range of the volume: whole blocks as often as not.
 fn range() -> impl Strategy<Value = (u64, u64)> {
     (0..SIZE, prop_oneof![1u64..600, 1u64..30_000], any::<bool>()).prop_map(|(offset, len, aligned)| {
-        let (offset, len) = if aligned {
-            (offset / 4096 * 4096, len.next_multiple_of(4096))
-        } else {
-            (offset, len)
-        };
+        let (offset, len) = if aligned { (offset / 4096 * 4096, len.next_multiple_of(4096)) } else { (offset, len) };
         (offset, len.min(SIZE - offset))
     })
 }
@@ -538,8 +376,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 
 /// Carries out a step on the model; gives the operation for the store.
 pub(crate) fn model(state: &mut [u8], step: &Step) -> Option<Operation> {
-    let range =
-        |offset: u64, len: u64| usize::try_from(offset).unwrap()..usize::try_from(offset + len).unwrap();
+    let range = |offset: u64, len: u64| usize::try_from(offset).unwrap()..usize::try_from(offset + len).unwrap();
     match *step {
         Step::Write { offset, len, seed } => {
             let data = noise(seed, usize::try_from(len).unwrap());
@@ -561,9 +398,11 @@ pub(crate) fn hold(store: &FileStore, volume: VolumeId) -> mpsc::Sender<()> {
     store.submit(
         volume,
         Operation::Flush,
-        Box::new(move |_| {
+        Box::new(move |result| {
             entered.send(()).unwrap();
-            let _ = held.recv();
+            if result.is_ok() {
+                let _ = held.recv();
+            }
         }),
     );
     entry.recv().unwrap();
@@ -622,11 +461,7 @@ fn read_when_it_races_with_writes_then_each_block_is_one_of_them_and_never_goes_
                     for (index, bytes) in bytes.chunks(4096).enumerate() {
                         let round = u64::from_le_bytes(bytes[..8].try_into().unwrap());
                         assert_eq!(bytes, block(round));
-                        assert!(
-                            round >= newest[index],
-                            "block {index} went back from {} to {round}",
-                            newest[index]
-                        );
+                        assert!(round >= newest[index], "block {index} went back from {} to {round}", newest[index]);
                         newest[index] = round;
                     }
                 }

@@ -108,14 +108,7 @@ pub(super) fn encode_slot(disk: DiskUuid, generation: u64) -> (Vec<u8>, Link) {
     };
     let crc = seal(slot.as_bytes());
     slot.crc = crc.into();
-    (
-        slot.as_bytes().to_vec(),
-        Link {
-            generation,
-            number: 1,
-            previous: crc,
-        },
-    )
+    (slot.as_bytes().to_vec(), Link { generation, number: 1, previous: crc })
 }
 
 /// The link of a slot if its bytes are whole and belong to this disk.
@@ -125,11 +118,7 @@ pub(super) fn decode_slot(bytes: &[u8], disk: DiskUuid) -> Option<Link> {
         && slot.version.get() == FORMAT_VERSION
         && slot.disk == disk.0
         && slot.crc.get() == seal(slot.as_bytes());
-    whole.then_some(Link {
-        generation: slot.generation.get(),
-        number: 1,
-        previous: slot.crc.get(),
-    })
+    whole.then_some(Link { generation: slot.generation.get(), number: 1, previous: slot.crc.get() })
 }
 
 /// Length of header and records.
@@ -157,9 +146,7 @@ pub(super) fn encode_batch(meta: &mut Vec<u8>, disk: DiskUuid, link: Link, recor
         };
         meta.extend_from_slice(header.as_bytes());
         let entries = entries_of(record);
-        entries
-            .iter()
-            .for_each(|entry| meta.extend_from_slice(&entry.to_le_bytes()));
+        entries.iter().for_each(|entry| meta.extend_from_slice(&entry.to_le_bytes()));
         payload_bytes += entries.len() as u64 * BLOCK_BYTES;
     }
     let mut header = BatchHeader {
@@ -179,11 +166,7 @@ pub(super) fn encode_batch(meta: &mut Vec<u8>, disk: DiskUuid, link: Link, recor
     header.crc = crc.into();
     head.copy_from_slice(header.as_bytes());
     meta.resize(meta.len().next_multiple_of(BLOCK_LEN), 0);
-    Link {
-        generation: link.generation,
-        number: link.number + 1,
-        previous: crc,
-    }
+    Link { generation: link.generation, number: link.number + 1, previous: crc }
 }
 
 fn entries_of(record: &Record) -> &[u32] {
@@ -251,16 +234,8 @@ impl Batch {
                     let (entries, after) = after.split_at_checked(len)?;
                     rest = after;
                     payload_bytes = payload_bytes.checked_add(blocks.checked_mul(BLOCK_BYTES)?)?;
-                    let entries = entries
-                        .as_chunks()
-                        .0
-                        .iter()
-                        .map(|entry| u32::from_le_bytes(*entry))
-                        .collect();
-                    Change::Write {
-                        entries,
-                        payload: Vec::new(),
-                    }
+                    let entries = entries.as_chunks().0.iter().map(|entry| u32::from_le_bytes(*entry)).collect();
+                    Change::Write { entries, payload: Vec::new() }
                 }
                 HOLE => {
                     rest = after;
@@ -269,11 +244,7 @@ impl Batch {
                 _ => return None,
             };
             let volume = VolumeId(record.volume.get());
-            records.push(Record {
-                volume,
-                first_block: record.first_block.get(),
-                change,
-            });
+            records.push(Record { volume, first_block: record.first_block.get(), change });
         }
         let whole = rest.is_empty() && payload_bytes == header.payload_bytes.get();
         let next = Link {
@@ -289,21 +260,15 @@ impl Batch {
         let mut records = self.records;
         let mut at = 0;
         for record in &mut records {
-            if let Change::Write {
-                entries,
-                payload: parts,
-            } = &mut record.change
-            {
+            if let Change::Write { entries, payload: parts } = &mut record.change {
                 let end = entries.len().checked_mul(BLOCK_LEN)?.checked_add(at)?;
                 if end > payload.len() {
                     return None;
                 }
                 let part = payload.slice(at..end);
                 let blocks = part.as_chunks::<BLOCK_LEN>().0;
-                let whole = blocks
-                    .iter()
-                    .zip(entries.iter())
-                    .all(|(block, entry)| entry_of(crc32c::crc32c(block)) == *entry);
+                let whole =
+                    blocks.iter().zip(entries.iter()).all(|(block, entry)| entry_of(crc32c::crc32c(block)) == *entry);
                 if !whole {
                     return None;
                 }

@@ -105,8 +105,7 @@ impl Journal {
         let file = DiskFile::create(&new).context("create", &new)?;
         let (slot, _) = encode_slot(disk, 1);
         file.set_len(BATCHES_AT).context("extend", &new)?;
-        file.write(&mut [IoSlice::new(&slot)], slot_at(1))
-            .context("write", &new)?;
+        file.write(&mut [IoSlice::new(&slot)], slot_at(1)).context("write", &new)?;
         file.sync_all().context("sync", &new)?;
         rename_durably(&new, &path)
     }
@@ -151,14 +150,9 @@ impl Journal {
             self.grow(end)?;
         }
         let next = encode_batch(&mut self.meta, self.disk, self.link, records);
-        let payload = records
-            .iter()
-            .flat_map(Record::payload)
-            .map(|part| IoSlice::new(part));
+        let payload = records.iter().flat_map(Record::payload).map(|part| IoSlice::new(part));
         let mut parts: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&self.meta)).chain(payload).collect();
-        self.file
-            .write(&mut parts, self.position)
-            .map_err(AppendError::Device)?;
+        self.file.write(&mut parts, self.position).map_err(AppendError::Device)?;
         self.file.sync().map_err(AppendError::Device)?;
         self.position = end;
         self.link = next;
@@ -190,10 +184,7 @@ impl Journal {
 }
 
 fn batch_bytes(records: &[Record]) -> u64 {
-    let payload: u64 = records
-        .iter()
-        .map(|record| checksum::len_bytes(record.payload()))
-        .sum();
+    let payload: u64 = records.iter().map(|record| checksum::len_bytes(record.payload())).sum();
     layout::meta_bytes(records).next_multiple_of(BLOCK_BYTES) + payload
 }
 

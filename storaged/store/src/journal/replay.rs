@@ -39,23 +39,12 @@ pub(super) fn replay(
     mut redo: impl FnMut(Record) -> Result<(), OpenError>,
 ) -> Result<End, OpenError> {
     let len_bytes = file.len().context("read", path)?;
-    let reader = Reader {
-        file,
-        path,
-        disk,
-        len_bytes,
-    };
-    let mut end = End {
-        link: reader.current_generation()?,
-        position: BATCHES_AT,
-    };
+    let reader = Reader { file, path, disk, len_bytes };
+    let mut end = End { link: reader.current_generation()?, position: BATCHES_AT };
     let mut batches = 0u64;
     while let Some((records, next, batch_bytes)) = reader.batch(&end)? {
         records.into_iter().try_for_each(&mut redo)?;
-        end = End {
-            link: next,
-            position: end.position + batch_bytes,
-        };
+        end = End { link: next, position: end.position + batch_bytes };
         batches += 1;
     }
     reader.refuse_later_batches(&end)?;
@@ -100,9 +89,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         let next = batch.next;
-        Ok(batch
-            .with_payload(&Bytes::from(payload))
-            .map(|records| (records, next, claim.batch_bytes())))
+        Ok(batch.with_payload(&Bytes::from(payload)).map(|records| (records, next, claim.batch_bytes())))
     }
 
     /// Header and records of the batch at `position`, if its crc is right.
@@ -123,9 +110,7 @@ impl Reader<'_> {
     fn refuse_later_batches(&self, end: &End) -> Result<(), OpenError> {
         let mut at = end.position;
         while at < self.len_bytes {
-            let len = usize::try_from(self.len_bytes - at)
-                .unwrap_or(SCAN_LEN)
-                .min(SCAN_LEN);
+            let len = usize::try_from(self.len_bytes - at).unwrap_or(SCAN_LEN).min(SCAN_LEN);
             let bytes = self.read(len, at)?.unwrap_or_default();
             for (index, block) in bytes.chunks(BLOCK_LEN).enumerate() {
                 let position = at + index as u64 * BLOCK_BYTES;
