@@ -21,10 +21,7 @@ fn locate() -> Result<PathBuf> {
     }
     // TARGET/PROFILE/deps/e2e-HASH
     let own = std::env::current_exe().context("where this test is")?;
-    let profile = own
-        .parent()
-        .and_then(Path::parent)
-        .context("this test is not in a build folder")?;
+    let profile = own.parent().and_then(Path::parent).context("this test is not in a build folder")?;
     build(profile)?;
     Ok(profile.join("holdfast"))
 }
@@ -32,14 +29,7 @@ fn locate() -> Result<PathBuf> {
 fn build(profile: &Path) -> Result<()> {
     let target = profile.parent().context("no build folder around the profile's")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "build",
-        "--quiet",
-        "--package",
-        "holdfast-cli",
-        "--bin",
-        "holdfast",
-    ]);
+    cargo.args(["build", "--quiet", "--package", "holdfast-cli", "--bin", "holdfast"]);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }

@@ -31,10 +31,7 @@ pub struct Options {
 impl Options {
     /// With these volumes, as `--volume` takes them.
     pub fn volumes(volumes: &[&str]) -> Self {
-        Self {
-            volumes: volumes.iter().map(|volume| (*volume).to_owned()).collect(),
-            ..Self::default()
-        }
+        Self { volumes: volumes.iter().map(|volume| (*volume).to_owned()).collect(), ..Self::default() }
     }
 
     /// With this access file. Secret files that it names are put beside it by [`Cluster::prepare`].
@@ -74,11 +71,7 @@ impl Options {
         if let Some(access) = &self.access {
             std::fs::write(folder.path().join("access.toml"), access)?;
         }
-        Ok(Cluster {
-            folder,
-            options: self,
-            running: None,
-        })
+        Ok(Cluster { folder, options: self, running: None })
     }
 }
 
@@ -121,11 +114,7 @@ impl Cluster {
     /// The command line of `holdfast dev` for this cluster.
     pub fn command(&self) -> Result<Command> {
         let mut command = Command::new(binary::holdfast()?);
-        command
-            .arg("dev")
-            .arg("--data-dir")
-            .arg(self.data_dir())
-            .args(["--iscsi-port", "0"]);
+        command.arg("dev").arg("--data-dir").arg(self.data_dir()).args(["--iscsi-port", "0"]);
         for volume in &self.options.volumes {
             command.arg("--volume").arg(volume);
         }
@@ -212,23 +201,16 @@ impl Cluster {
 
     fn address(&self, group: &str, key: &str) -> Result<SocketAddr> {
         let value = &self.description()?[group][0][key];
-        let text = value
-            .as_str()
-            .with_context(|| format!("{group}[0].{key} in cluster.json"))?;
-        text.parse()
-            .with_context(|| format!("{group}[0].{key}: {text:?}"))
+        let text = value.as_str().with_context(|| format!("{group}[0].{key} in cluster.json"))?;
+        text.parse().with_context(|| format!("{group}[0].{key}: {text:?}"))
     }
 
     /// The target name of a volume.
     pub fn target(&self, volume: &str) -> Result<String> {
-        let volumes = self.description()?["volumes"]
-            .as_array()
-            .context("volumes in cluster.json")?;
+        let volumes = self.description()?["volumes"].as_array().context("volumes in cluster.json")?;
         let found = volumes.iter().find(|entry| entry["name"] == volume);
         let target = found.and_then(|entry| entry["target"].as_str());
-        Ok(target
-            .with_context(|| format!("no volume {volume:?} in cluster.json"))?
-            .to_owned())
+        Ok(target.with_context(|| format!("no volume {volume:?} in cluster.json"))?.to_owned())
     }
 
     /// The URL of a volume, as libiscsi and qemu take it.
@@ -238,11 +220,7 @@ impl Cluster {
 
     /// The URL of a volume with a user and a secret.
     pub fn url_with_chap(&self, volume: &str, user: &str, secret: &str) -> Result<String> {
-        Ok(format!(
-            "iscsi://{user}%{secret}@{}/{}/0",
-            self.portal()?,
-            self.target(volume)?
-        ))
+        Ok(format!("iscsi://{user}%{secret}@{}/{}/0", self.portal()?, self.target(volume)?))
     }
 
     /// The gateway's metrics.
@@ -253,22 +231,14 @@ impl Cluster {
     /// The gateway's list of sessions.
     pub fn sessions(&self) -> Result<Vec<Value>> {
         let answer = http::get(self.gateway_http()?, "/sessions")?;
-        ensure!(
-            answer.status == 200,
-            "/sessions answered {}: {}",
-            answer.status,
-            answer.body
-        );
+        ensure!(answer.status == 200, "/sessions answered {}: {}", answer.status, answer.body);
         let body: Value = serde_json::from_str(&answer.body).context("/sessions")?;
         Ok(body["sessions"].as_array().context("sessions")?.clone())
     }
 
     /// The session with this handle, from the gateway's list.
     pub fn session(&self, tsih: u16) -> Result<Value> {
-        let found = self
-            .sessions()?
-            .into_iter()
-            .find(|session| session["tsih"] == tsih);
+        let found = self.sessions()?.into_iter().find(|session| session["tsih"] == tsih);
         found.with_context(|| format!("no session with TSIH {tsih}"))
     }
 

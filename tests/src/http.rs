@@ -32,10 +32,7 @@ pub fn get(address: SocketAddr, path: &str) -> Result<Answer> {
 fn parse(text: &str) -> Result<Answer> {
     let (head, body) = text.split_once("\r\n\r\n").context("no end of the header")?;
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
-    Ok(Answer {
-        status,
-        body: body.to_owned(),
-    })
+    Ok(Answer { status, body: body.to_owned() })
 }
 
 /// The samples of a Prometheus text exposition: name with labels → value.
@@ -52,18 +49,10 @@ impl Metrics {
 
     fn parse(text: &str) -> Result<Self> {
         let mut samples = BTreeMap::new();
-        for line in text
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             // Label values may hold blanks; the value follows the last blank (no timestamps are sent).
-            let (name, value) = line
-                .rsplit_once(' ')
-                .with_context(|| format!("no value in {line:?}"))?;
-            samples.insert(
-                name.to_owned(),
-                value.parse().with_context(|| format!("value in {line:?}"))?,
-            );
+            let (name, value) = line.rsplit_once(' ').with_context(|| format!("no value in {line:?}"))?;
+            samples.insert(name.to_owned(), value.parse().with_context(|| format!("value in {line:?}"))?);
         }
         Ok(Self(samples))
     }
@@ -76,11 +65,7 @@ impl Metrics {
     /// The sum over all samples whose metric name (without labels) `wanted` accepts.
     pub fn matching(&self, wanted: impl Fn(&str) -> bool) -> f64 {
         let of = |sample: &str| wanted(sample.split('{').next().unwrap_or(sample));
-        self.0
-            .iter()
-            .filter(|(sample, _)| of(sample))
-            .map(|(_, value)| value)
-            .sum()
+        self.0.iter().filter(|(sample, _)| of(sample)).map(|(_, value)| value).sum()
     }
 
     /// Names with labels, for messages.

@@ -42,15 +42,9 @@ impl Server {
     /// Starts `command`; what it prints is appended to the file `log`.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command.spawn().with_context(|| format!("starting {command:?}"))?;
-        Ok(Self {
-            child,
-            log: log.to_path_buf(),
-        })
+        Ok(Self { child, log: log.to_path_buf() })
     }
 
     /// Its process id.
@@ -65,24 +59,13 @@ impl Server {
 
     /// Everything it has printed so far.
     pub fn log(&self) -> String {
-        std::fs::read(&self.log)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let status = Command::new("kill")
-            .arg("-s")
-            .arg(signal.name())
-            .arg(self.pid().to_string())
-            .status()?;
-        ensure!(
-            status.success(),
-            "kill -s {} {}: {status}",
-            signal.name(),
-            self.pid()
-        );
+        let status = Command::new("kill").arg("-s").arg(signal.name()).arg(self.pid().to_string()).status()?;
+        ensure!(status.success(), "kill -s {} {}: {status}", signal.name(), self.pid());
         Ok(())
     }
 
@@ -102,10 +85,7 @@ impl Server {
     /// The largest resident size the process has had, in bytes (VmHWM).
     pub fn peak_memory_bytes(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .context("no VmHWM")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib * 1024)
     }
@@ -150,12 +130,7 @@ impl Finished {
 
     /// Fails unless the command has failed by itself: an exit code, not a signal.
     pub fn failed(self) -> Result<Self> {
-        ensure!(
-            self.status.code().is_some_and(|code| code != 0),
-            "{}: {}",
-            self.status,
-            self.output()
-        );
+        ensure!(self.status.code().is_some_and(|code| code != 0), "{}: {}", self.status, self.output());
         Ok(self)
     }
 }
@@ -163,14 +138,9 @@ impl Finished {
 /// Runs a command to its end. It is killed, and this fails, when `deadline` passes.
 pub fn run(mut command: Command, deadline: Duration) -> Result<Finished> {
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?);
+    command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
     let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
-    let ended = wait::until(&format!("the end of {command:?}"), deadline, || {
-        Ok(child.try_wait()?)
-    });
+    let ended = wait::until(&format!("the end of {command:?}"), deadline, || Ok(child.try_wait()?));
     if ended.is_err() {
         child.kill()?;
         child.wait()?;
@@ -206,10 +176,7 @@ mod tests {
     #[test]
     fn run_when_command_ends_then_status_and_both_outputs() {
         let finished = run(shell("echo out; echo err >&2; exit 3"), Duration::from_secs(10)).unwrap();
-        assert_eq!(
-            (finished.stdout.as_str(), finished.stderr.as_str()),
-            ("out\n", "err\n")
-        );
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!(finished.failed().unwrap().status.code(), Some(3));
     }
 

@@ -35,10 +35,7 @@ impl Random {
 
 /// A seed for a run: `HOLDFAST_SEED` where it is set (to repeat a failure), else a fresh one.
 pub fn run_seed() -> u64 {
-    if let Some(seed) = std::env::var("HOLDFAST_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-    {
+    if let Some(seed) = std::env::var("HOLDFAST_SEED").ok().and_then(|text| text.parse().ok()) {
         return seed;
     }
     let mut bytes = [0; 8];

@@ -34,36 +34,15 @@ impl Split {
         let (storage, grpc) = start_storage(folder.path(), any)?;
 
         let mut command = Command::new(binary::holdfast()?);
-        command.args([
-            "volume",
-            "create",
-            VOLUME,
-            "64MiB",
-            "--endpoint",
-            &grpc.to_string(),
-        ]);
-        run(command, START_DEADLINE)?
-            .succeeded()
-            .context("volume create")?;
+        command.args(["volume", "create", VOLUME, "64MiB", "--endpoint", &grpc.to_string()]);
+        run(command, START_DEADLINE)?.succeeded().context("volume create")?;
 
         let mut command = Command::new(binary::holdfast()?);
-        command.args([
-            "gateway",
-            "--iscsi-listen",
-            "127.0.0.1:0",
-            "--http-listen",
-            "127.0.0.1:0",
-        ]);
+        command.args(["gateway", "--iscsi-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
         command.args(["--storage", &grpc.to_string()]);
         let mut gateway = Server::start(command, &folder.path().join("gateway.log"))?;
         let portal = logged_address(&mut gateway, "portal=")?;
-        Ok(Self {
-            gateway,
-            storage,
-            portal,
-            grpc,
-            folder,
-        })
+        Ok(Self { gateway, storage, portal, grpc, folder })
     }
 
     /// Kills the storage node and starts it again at the same address.
@@ -97,14 +76,7 @@ impl Split {
 
 fn start_storage(folder: &Path, listen: SocketAddr) -> Result<(Server, SocketAddr)> {
     let mut command = Command::new(binary::holdfast()?);
-    command.args([
-        "storaged",
-        "--http-listen",
-        "127.0.0.1:0",
-        "--listen",
-        &listen.to_string(),
-        "--data-dir",
-    ]);
+    command.args(["storaged", "--http-listen", "127.0.0.1:0", "--listen", &listen.to_string(), "--data-dir"]);
     command.arg(folder.join("data"));
     let mut storage = Server::start(command, &folder.join(STORAGE_LOG))?;
     let grpc = logged_address(&mut storage, "grpc=")?;
@@ -121,14 +93,8 @@ fn logged_address(server: &mut Server, label: &str) -> Result<SocketAddr> {
         let Some((_, rest)) = log.split_once(label) else {
             return Ok(None);
         };
-        let text: String = rest
-            .chars()
-            .take_while(|c| c.is_ascii_digit() || ".:".contains(*c))
-            .collect();
-        Ok(rest[text.len()..]
-            .starts_with(char::is_whitespace)
-            .then(|| text.parse())
-            .transpose()?)
+        let text: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
+        Ok(rest[text.len()..].starts_with(char::is_whitespace).then(|| text.parse()).transpose()?)
     })
 }
 

@@ -49,19 +49,13 @@ pub fn iscsi_readcapacity16(url: &str) -> Result<Finished> {
 /// `qemu-img convert -n`: copies a raw image onto an existing disk.
 pub fn qemu_img_onto(image: &Path, url: &str) -> Result<Finished> {
     let options = ["convert", "-n", "-f", "raw", "-O", "raw"].map(OsStr::new);
-    tool(
-        "qemu-img",
-        options.into_iter().chain([image.as_os_str(), OsStr::new(url)]),
-    )
+    tool("qemu-img", options.into_iter().chain([image.as_os_str(), OsStr::new(url)]))
 }
 
 /// `qemu-img convert`: copies a disk into a raw image.
 pub fn qemu_img_into(url: &str, image: &Path) -> Result<Finished> {
     let options = ["convert", "-f", "raw", "-O", "raw"].map(OsStr::new);
-    tool(
-        "qemu-img",
-        options.into_iter().chain([OsStr::new(url), image.as_os_str()]),
-    )
+    tool("qemu-img", options.into_iter().chain([OsStr::new(url), image.as_os_str()]))
 }
 
 /// Makes an ext4 image of `size` (as mke2fs takes it) with the files of `folder` in it.

@@ -9,11 +9,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Looks at `condition` until it yields a value. Fails with the name of what was waited for once `deadline` has passed;
 /// an error of the condition itself ends the wait at once.
-pub fn until<T>(
-    what: &str,
-    deadline: Duration,
-    mut condition: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
+pub fn until<T>(what: &str, deadline: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let started = Instant::now();
     loop {
         if let Some(value) = condition()? {

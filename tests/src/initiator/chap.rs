@@ -36,9 +36,7 @@ impl Algorithm {
 
     /// The one with this number.
     pub fn from_number(number: &str) -> Option<Self> {
-        [Self::Md5, Self::Sha256, Self::Sha3_256]
-            .into_iter()
-            .find(|algorithm| algorithm.number() == number)
+        [Self::Md5, Self::Sha256, Self::Sha3_256].into_iter().find(|algorithm| algorithm.number() == number)
     }
 
     /// The response to a challenge: the hash of identifier, secret and challenge (RFC 1994, 4.1).
@@ -69,10 +67,7 @@ pub struct Credential {
 impl Credential {
     /// A name and its secret.
     pub fn new(name: &str, secret: impl AsRef<[u8]>) -> Self {
-        Self {
-            name: name.to_owned(),
-            secret: secret.as_ref().to_vec(),
-        }
+        Self { name: name.to_owned(), secret: secret.as_ref().to_vec() }
     }
 }
 
@@ -94,21 +89,12 @@ pub struct Chap {
 impl Chap {
     /// One-way CHAP with one algorithm.
     pub fn one_way(algorithm: Algorithm, own: Credential) -> Self {
-        Self {
-            algorithms: vec![algorithm],
-            own,
-            target: None,
-            form: BinaryForm::Hex,
-            reflect: false,
-        }
+        Self { algorithms: vec![algorithm], own, target: None, form: BinaryForm::Hex, reflect: false }
     }
 
     /// Mutual CHAP with one algorithm.
     pub fn mutual(algorithm: Algorithm, own: Credential, target: Credential) -> Self {
-        Self {
-            target: Some(target),
-            ..Self::one_way(algorithm, own)
-        }
+        Self { target: Some(target), ..Self::one_way(algorithm, own) }
     }
 }
 
@@ -123,14 +109,8 @@ mod tests {
         let challenge: Vec<u8> = (0..16).collect();
         for (algorithm, expected) in [
             (Algorithm::Md5, "0xc3e6447f796b17f307e21eb654766665"),
-            (
-                Algorithm::Sha256,
-                "0x8dfb5acd941e7b5ddbca02264cb75e77b1a56f4bac34cd3eafa8c0a009065304",
-            ),
-            (
-                Algorithm::Sha3_256,
-                "0x20ca47d3877ac2610e0ec0d12637bdb22db8d75a3f3bec656e9454405caaa9b8",
-            ),
+            (Algorithm::Sha256, "0x8dfb5acd941e7b5ddbca02264cb75e77b1a56f4bac34cd3eafa8c0a009065304"),
+            (Algorithm::Sha3_256, "0x20ca47d3877ac2610e0ec0d12637bdb22db8d75a3f3bec656e9454405caaa9b8"),
         ] {
             let response = algorithm.response(0x27, b"a secret of 20 bytes", &challenge);
             assert_eq!(encode_binary(&response, BinaryForm::Hex), expected);

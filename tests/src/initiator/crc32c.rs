@@ -9,18 +9,11 @@ const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "byte is below 256; TryFrom is not const"
-        )]
+        #[allow(clippy::cast_possible_truncation, reason = "byte is below 256; TryFrom is not const")]
         let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ POLYNOMIAL
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
             bit += 1;
         }
         tables[0][byte] = crc;
@@ -98,16 +91,8 @@ mod tests {
         assert_eq!(crc32c(&ascending).to_le_bytes(), [0x4e, 0x79, 0xdd, 0x46]);
         assert_eq!(crc32c(&descending).to_le_bytes(), [0x5c, 0xdb, 0x3f, 0x11]);
         let mut read10 = [0; 48];
-        for (at, byte) in [
-            (0, 0x01),
-            (1, 0xc0),
-            (16, 0x14),
-            (22, 0x04),
-            (27, 0x14),
-            (31, 0x18),
-            (32, 0x28),
-            (40, 0x02),
-        ] {
+        for (at, byte) in [(0, 0x01), (1, 0xc0), (16, 0x14), (22, 0x04), (27, 0x14), (31, 0x18), (32, 0x28), (40, 0x02)]
+        {
             read10[at] = byte;
         }
         assert_eq!(crc32c(&read10).to_le_bytes(), [0x56, 0x3a, 0x96, 0xd9]);
@@ -118,11 +103,7 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
         for cut in [0, 1, 7, 8, 9, 500, 999, 1000] {
             let (first, second) = bytes.split_at(cut);
-            assert_eq!(
-                Crc32c::new().update(first).update(second).value(),
-                crc32c(&bytes),
-                "cut at {cut}"
-            );
+            assert_eq!(Crc32c::new().update(first).update(second).value(), crc32c(&bytes), "cut at {cut}");
         }
     }
 }

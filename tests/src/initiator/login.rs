@@ -23,13 +23,8 @@ const MAX_EXCHANGES: usize = 64;
 pub const INITIATOR: &str = "iqn.2026-11.io.holdfast.tests:initiator";
 
 /// Keys whose value is a declaration: the target owes no answer (RFC 7143, section 13).
-const DECLARATIVE: &[&str] = &[
-    "InitiatorName",
-    "InitiatorAlias",
-    "TargetName",
-    "SessionType",
-    "MaxRecvDataSegmentLength",
-];
+const DECLARATIVE: &[&str] =
+    &["InitiatorName", "InitiatorAlias", "TargetName", "SessionType", "MaxRecvDataSegmentLength"];
 
 /// Why a login has not succeeded.
 #[derive(Debug)]
@@ -122,9 +117,7 @@ impl Login {
         // A random-type ISID (RFC 7143, 11.12.5): each session of a process has its own, as an initiator with several
         // sessions to a target must.
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-        let number = NEXT
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-            .to_be_bytes();
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_be_bytes();
         let mut login = Self {
             initiator: INITIATOR.to_owned(),
             target: None,
@@ -206,27 +199,13 @@ impl Login {
         first.extend(self.keys.iter().cloned());
         let answers = exchange.transit(OPERATIONAL, FULL_FEATURE, &first)?;
         let negotiated = Negotiated::from_answers(&self.keys, answers)?;
-        let Exchange {
-            mut wire,
-            exp_stat_sn,
-            tsih,
-            exp_cmd_sn,
-            max_cmd_sn,
-            ..
-        } = exchange;
+        let Exchange { mut wire, exp_stat_sn, tsih, exp_cmd_sn, max_cmd_sn, .. } = exchange;
         if tsih == 0 {
             return Err(protocol("no TSIH in the last login response"));
         }
         wire.set_digests(negotiated.header_digest, negotiated.data_digest);
         let exp_stat_sn = exp_stat_sn.ok_or_else(|| protocol("no login response"))?;
-        Ok(Session::new(
-            wire,
-            negotiated,
-            tsih,
-            exp_stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
-        ))
+        Ok(Session::new(wire, negotiated, tsih, exp_stat_sn, exp_cmd_sn, max_cmd_sn))
     }
 
     fn identification(&self) -> Vec<(String, String)> {
@@ -277,12 +256,7 @@ impl Exchange<'_> {
     }
 
     /// One request, in pieces if wanted, and its whole answer. Also tells whether the target has transited.
-    fn ask(
-        &mut self,
-        current: u8,
-        next: Option<u8>,
-        pairs: &[(String, String)],
-    ) -> Result<(Pairs, bool), LoginError> {
+    fn ask(&mut self, current: u8, next: Option<u8>, pairs: &[(String, String)]) -> Result<(Pairs, bool), LoginError> {
         let stages = current << 2 | next.unwrap_or(0);
         let transit = if next.is_some() { TRANSIT } else { 0 };
         let text = text::encode(pairs);
@@ -312,23 +286,15 @@ impl Exchange<'_> {
     }
 
     fn send_and_receive(&mut self, flags: u8, data: &[u8]) -> Result<Pdu, LoginError> {
-        let header = self
-            .login
-            .request_header(flags)
-            .with_u32(28, self.exp_stat_sn.unwrap_or(0));
+        let header = self.login.request_header(flags).with_u32(28, self.exp_stat_sn.unwrap_or(0));
         self.wire.send(header, &[], data)?;
         let answer = self.wire.receive()?;
         let bhs = &answer.bhs;
         if bhs.opcode() != response::LOGIN || bhs.task_tag() != LOGIN_TAG || bhs.0[8..14] != self.login.isid {
-            return Err(protocol(format!(
-                "not an answer to the login request: {bhs:02x?}"
-            )));
+            return Err(protocol(format!("not an answer to the login request: {bhs:02x?}")));
         }
         if bhs.0[36] != 0 {
-            return Err(LoginError::Refused {
-                class: bhs.0[36],
-                detail: bhs.0[37],
-            });
+            return Err(LoginError::Refused { class: bhs.0[36], detail: bhs.0[37] });
         }
         let stat_sn = bhs.u32_at(24);
         if self.exp_stat_sn.is_some_and(|expected| expected != stat_sn) {
@@ -343,11 +309,7 @@ impl Exchange<'_> {
 
     /// CHAP in the security stage (RFC 7143, 12.1.3).
     fn chap(&mut self, chap: &Chap, first: &mut Pairs) -> Result<(), LoginError> {
-        let methods = self
-            .login
-            .auth_method
-            .clone()
-            .unwrap_or_else(|| "CHAP".to_owned());
+        let methods = self.login.auth_method.clone().unwrap_or_else(|| "CHAP".to_owned());
         first.push(("AuthMethod".to_owned(), methods));
         let (answers, transited) = self.ask(SECURITY, None, first)?;
         first.clear();
@@ -355,11 +317,7 @@ impl Exchange<'_> {
         if transited || chosen != Some("CHAP") {
             return Err(protocol(format!("AuthMethod={chosen:?} in answer to CHAP")));
         }
-        let numbers: Vec<&str> = chap
-            .algorithms
-            .iter()
-            .map(|algorithm| algorithm.number())
-            .collect();
+        let numbers: Vec<&str> = chap.algorithms.iter().map(|algorithm| algorithm.number()).collect();
         let (challenge, _) = self.ask(SECURITY, None, &[("CHAP_A".to_owned(), numbers.join(","))])?;
         let (algorithm, identifier, bytes) = parse_challenge(&challenge)?;
         if !chap.algorithms.contains(&algorithm) {
@@ -394,9 +352,7 @@ impl Exchange<'_> {
 fn parse_challenge(answers: &[(String, String)]) -> Result<(Algorithm, u8, Vec<u8>), LoginError> {
     let value = |key| text::find(answers, key).ok_or_else(|| protocol(format!("no {key}")));
     let algorithm = Algorithm::from_number(value("CHAP_A")?).ok_or_else(|| protocol("unknown CHAP_A"))?;
-    let identifier = value("CHAP_I")?
-        .parse()
-        .map_err(|_| protocol("CHAP_I is no byte"))?;
+    let identifier = value("CHAP_I")?.parse().map_err(|_| protocol("CHAP_I is no byte"))?;
     let challenge = text::decode_binary(value("CHAP_C")?).map_err(|error| protocol(error.to_string()))?;
     if challenge.len() < 16 {
         return Err(protocol(format!("a challenge of {} bytes", challenge.len())));
@@ -431,23 +387,16 @@ pub struct Negotiated {
 
 impl Negotiated {
     fn from_answers(offers: &[(String, String)], answers: Pairs) -> Result<Self, LoginError> {
-        for (key, offer) in offers
-            .iter()
-            .filter(|(key, _)| !DECLARATIVE.contains(&key.as_str()))
-        {
-            let answer =
-                text::find(&answers, key).ok_or_else(|| protocol(format!("no answer to {key}={offer}")))?;
+        for (key, offer) in offers.iter().filter(|(key, _)| !DECLARATIVE.contains(&key.as_str())) {
+            let answer = text::find(&answers, key).ok_or_else(|| protocol(format!("no answer to {key}={offer}")))?;
             check_answer(key, offer, answer)?;
         }
         // An answered key is the result; one that was not offered keeps the RFC's default.
         let number = |key: &str, default: usize| {
-            text::find(&answers, key)
-                .and_then(|value| value.parse().ok())
-                .unwrap_or(default)
+            text::find(&answers, key).and_then(|value| value.parse().ok()).unwrap_or(default)
         };
-        let is = |key: &str, value: &str, default: bool| {
-            text::find(&answers, key).map_or(default, |answer| answer == value)
-        };
+        let is =
+            |key: &str, value: &str, default: bool| text::find(&answers, key).map_or(default, |answer| answer == value);
         let declared = text::find(offers, "MaxRecvDataSegmentLength").and_then(|value| value.parse().ok());
         Ok(Self {
             header_digest: is("HeaderDigest", "CRC32C", false),
@@ -477,11 +426,7 @@ fn check_answer(key: &str, offer: &str, answer: &str) -> Result<(), LoginError> 
         ("ImmediateData", _) => answer == "No" || offer == "Yes",
         _ => offer.split(',').any(|choice| choice == answer),
     };
-    if allowed {
-        Ok(())
-    } else {
-        Err(protocol(format!("{key}={answer} in answer to {offer}")))
-    }
+    if allowed { Ok(()) } else { Err(protocol(format!("{key}={answer} in answer to {offer}"))) }
 }
 
 #[cfg(test)]
@@ -502,11 +447,7 @@ mod tests {
             ("HeaderDigest", "CRC32C", "None", false),
             ("X-com.example.key", "1", "NotUnderstood", true),
         ] {
-            assert_eq!(
-                check_answer(key, offer, answer).is_ok(),
-                allowed,
-                "{key}={offer}: {answer}"
-            );
+            assert_eq!(check_answer(key, offer, answer).is_ok(), allowed, "{key}={offer}: {answer}");
         }
     }
 

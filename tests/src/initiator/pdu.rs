@@ -83,12 +83,7 @@ impl Bhs {
 
     /// The four bytes at `offset`.
     pub fn u32_at(&self, offset: usize) -> u32 {
-        u32::from_be_bytes([
-            self.0[offset],
-            self.0[offset + 1],
-            self.0[offset + 2],
-            self.0[offset + 3],
-        ])
+        u32::from_be_bytes([self.0[offset], self.0[offset + 1], self.0[offset + 2], self.0[offset + 3]])
     }
 
     /// The two bytes at `offset`.

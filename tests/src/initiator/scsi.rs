@@ -47,18 +47,12 @@ impl Command {
 
     /// A command that reads up to `len_bytes`.
     pub fn data_in(cdb: impl Into<Vec<u8>>, len_bytes: usize) -> Self {
-        Self {
-            data_in_len_bytes: len_bytes,
-            ..Self::bare(cdb)
-        }
+        Self { data_in_len_bytes: len_bytes, ..Self::bare(cdb) }
     }
 
     /// A command that writes `data`.
     pub fn data_out(cdb: impl Into<Vec<u8>>, data: impl Into<Arc<[u8]>>) -> Self {
-        Self {
-            data_out: data.into(),
-            ..Self::bare(cdb)
-        }
+        Self { data_out: data.into(), ..Self::bare(cdb) }
     }
 
     /// To another logical unit than 0.
@@ -74,10 +68,7 @@ impl Command {
 
     /// INQUIRY of standard data, or of a VPD page.
     pub fn inquiry(page: Option<u8>) -> Self {
-        Self::data_in(
-            [0x12, u8::from(page.is_some()), page.unwrap_or(0), 0x01, 0x00, 0],
-            256,
-        )
+        Self::data_in([0x12, u8::from(page.is_some()), page.unwrap_or(0), 0x01, 0x00, 0], 256)
     }
 
     /// READ CAPACITY (16).
@@ -142,14 +133,8 @@ impl Sense {
     /// Reads fixed or descriptor format; `None` when it is neither.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? & 0x7f {
-            0x70 | 0x71 => Some(Self {
-                key: bytes.get(2)? & 0x0f,
-                code: (*bytes.get(12)?, *bytes.get(13)?),
-            }),
-            0x72 | 0x73 => Some(Self {
-                key: bytes.get(1)? & 0x0f,
-                code: (*bytes.get(2)?, *bytes.get(3)?),
-            }),
+            0x70 | 0x71 => Some(Self { key: bytes.get(2)? & 0x0f, code: (*bytes.get(12)?, *bytes.get(13)?) }),
+            0x72 | 0x73 => Some(Self { key: bytes.get(1)? & 0x0f, code: (*bytes.get(2)?, *bytes.get(3)?) }),
             _ => None,
         }
     }
@@ -169,13 +154,7 @@ mod tests {
     fn sense_when_fixed_or_descriptor_then_same_meaning() {
         let fixed = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0x01, 0, 0, 0, 0];
         let descriptor = [0x72, 5, 0x24, 0x01, 0, 0, 0, 0];
-        assert_eq!(
-            Sense::parse(&fixed),
-            Some(Sense {
-                key: 5,
-                code: (0x24, 1)
-            })
-        );
+        assert_eq!(Sense::parse(&fixed), Some(Sense { key: 5, code: (0x24, 1) }));
         assert_eq!(Sense::parse(&fixed), Sense::parse(&descriptor));
         assert_eq!(Sense::parse(&[0x70, 0, 5]), None);
     }

@@ -259,11 +259,8 @@ impl Session {
         }
         let tag = self.new_tag();
         let unsolicited_limit = self.negotiated.first_burst_len_bytes.min(command.data_out.len());
-        let immediate_len = if self.negotiated.immediate_data {
-            unsolicited_limit.min(self.negotiated.max_send_len_bytes)
-        } else {
-            0
-        };
+        let immediate_len =
+            if self.negotiated.immediate_data { unsolicited_limit.min(self.negotiated.max_send_len_bytes) } else { 0 };
         let sends_more = !self.negotiated.initial_r2t && unsolicited_limit > immediate_len;
         let (bhs, ahs) = self.command_header(&command, tag, !sends_more);
         let data = command.data_out.clone();
@@ -272,13 +269,7 @@ impl Session {
             self.advance_cmd_sn();
         }
         let lun = command.lun;
-        let task = Task {
-            command,
-            data_in: Vec::new(),
-            data_ins: 0,
-            burst_len_bytes: 0,
-            r2ts: 0,
-        };
+        let task = Task { command, data_in: Vec::new(), data_ins: 0, burst_len_bytes: 0, r2ts: 0 };
         self.tasks.insert(tag, task);
         if sends_more {
             self.send_data_out(lun, tag, NO_TAG, &data[..unsolicited_limit], immediate_len)?;
@@ -292,10 +283,7 @@ impl Session {
         flags |= if command.data_in_len_bytes > 0 { 0x40 } else { 0 };
         flags |= if command.data_out.is_empty() { 0 } else { 0x20 };
         let len_bytes = command.data_out.len().max(command.data_in_len_bytes);
-        let expected = command
-            .expected_len_bytes
-            .or(u32::try_from(len_bytes).ok())
-            .unwrap_or(u32::MAX);
+        let expected = command.expected_len_bytes.or(u32::try_from(len_bytes).ok()).unwrap_or(u32::MAX);
         let mut cdb = command.cdb.clone();
         cdb.resize(cdb.len().max(16), 0);
         let mut ahs = Vec::new();
@@ -415,9 +403,7 @@ impl Session {
     /// Sends a ping, for immediate delivery; returns its tag.
     pub fn send_ping(&mut self, data: &[u8]) -> Result<u32, SessionError> {
         let tag = self.new_tag();
-        let bhs = Bhs::new(request::NOP_OUT | IMMEDIATE, FINAL)
-            .with_task_tag(tag)
-            .with_u32(20, NO_TAG);
+        let bhs = Bhs::new(request::NOP_OUT | IMMEDIATE, FINAL).with_task_tag(tag).with_u32(20, NO_TAG);
         self.send_numbered(bhs, data)?;
         Ok(tag)
     }
@@ -432,12 +418,7 @@ impl Session {
     }
 
     /// Sends a task management function (RFC 7143, 11.5.1) for immediate delivery and waits for its answer.
-    pub fn manage_tasks(
-        &mut self,
-        function: u8,
-        lun: u16,
-        referenced: Option<u32>,
-    ) -> Result<u8, SessionError> {
+    pub fn manage_tasks(&mut self, function: u8, lun: u16, referenced: Option<u32>) -> Result<u8, SessionError> {
         let tag = self.new_tag();
         let bhs = Bhs::new(request::TASK_MANAGEMENT | IMMEDIATE, FINAL | function)
             .with_lun(lun)
@@ -464,9 +445,7 @@ impl Session {
         let mut request = text.as_slice();
         let mut answer = Vec::new();
         loop {
-            let bhs = Bhs::new(request::TEXT, FINAL)
-                .with_task_tag(tag)
-                .with_u32(20, transfer_tag);
+            let bhs = Bhs::new(request::TEXT, FINAL).with_task_tag(tag).with_u32(20, transfer_tag);
             self.send_numbered(bhs, request)?;
             self.advance_cmd_sn();
             let pdu = self.wait_for(|event| match event {
@@ -477,10 +456,7 @@ impl Session {
             let (is_final, continues) = (pdu.bhs.flags() & FINAL != 0, pdu.bhs.flags() & 0x40 != 0);
             transfer_tag = pdu.bhs.transfer_tag();
             if is_final == (transfer_tag != NO_TAG) || is_final && continues {
-                return protocol(format!(
-                    "text response with flags {:02x}, tag {transfer_tag:x}",
-                    pdu.bhs.flags()
-                ));
+                return protocol(format!("text response with flags {:02x}, tag {transfer_tag:x}", pdu.bhs.flags()));
             }
             if is_final {
                 return text::decode(&answer).or_else(|error| protocol(error.to_string()));
@@ -545,10 +521,7 @@ impl Session {
                 }
                 Event::ReadyToTransfer(r2t)
             }
-            response::NOP_IN if bhs.task_tag() != NO_TAG => Event::Pong {
-                task_tag: bhs.task_tag(),
-                data: pdu.data,
-            },
+            response::NOP_IN if bhs.task_tag() != NO_TAG => Event::Pong { task_tag: bhs.task_tag(), data: pdu.data },
             response::NOP_IN => {
                 if bhs.transfer_tag() != NO_TAG {
                     let answer = Bhs::new(request::NOP_OUT | IMMEDIATE, FINAL)
@@ -559,20 +532,13 @@ impl Session {
                 }
                 Event::Pinged
             }
-            response::TASK_MANAGEMENT => Event::TaskManagement {
-                task_tag: bhs.task_tag(),
-                response: bhs.0[2],
-            },
+            response::TASK_MANAGEMENT => Event::TaskManagement { task_tag: bhs.task_tag(), response: bhs.0[2] },
             response::TEXT => Event::Text(pdu),
             response::LOGOUT => Event::Logout { response: bhs.0[2] },
-            response::ASYNC => Event::Async {
-                event: bhs.0[36],
-                parameters: [bhs.u16_at(38), bhs.u16_at(40), bhs.u16_at(42)],
-            },
-            response::REJECT => Event::Reject {
-                reason: bhs.0[2],
-                header: pdu.data,
-            },
+            response::ASYNC => {
+                Event::Async { event: bhs.0[36], parameters: [bhs.u16_at(38), bhs.u16_at(40), bhs.u16_at(42)] }
+            }
+            response::REJECT => Event::Reject { reason: bhs.0[2], header: pdu.data },
             other => return protocol(format!("opcode {other:02x}")),
         }))
     }
@@ -587,8 +553,8 @@ impl Session {
                 return protocol(format!("StatSN {stat_sn}, not {}: {bhs:02x?}", self.exp_stat_sn));
             }
             // An R2T and a ping of the target carry the next StatSN and do not use it up (11.8.3, 11.19.2).
-            let uses_it = bhs.opcode() != response::R2T
-                && !(bhs.opcode() == response::NOP_IN && bhs.task_tag() == NO_TAG);
+            let uses_it =
+                bhs.opcode() != response::R2T && !(bhs.opcode() == response::NOP_IN && bhs.task_tag() == NO_TAG);
             if uses_it {
                 self.exp_stat_sn = stat_sn.wrapping_add(1);
             }
@@ -616,10 +582,7 @@ impl Session {
         }
         let exp_data_sn = bhs.u32_at(36);
         if exp_data_sn != 0 && exp_data_sn != task.data_ins + task.r2ts {
-            return protocol(format!(
-                "ExpDataSN {exp_data_sn}, sent {} and {}",
-                task.data_ins, task.r2ts
-            ));
+            return protocol(format!("ExpDataSN {exp_data_sn}, sent {} and {}", task.data_ins, task.r2ts));
         }
         if task.burst_len_bytes != 0 {
             return protocol("the last Data-In has no F bit");
@@ -712,3 +675,6 @@ impl Session {
         Ok(r2t)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,9 +19,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     for pair in bytes.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
         let pair = std::str::from_utf8(pair).context("text that is not UTF-8")?;
-        let (key, value) = pair
-            .split_once('=')
-            .with_context(|| format!("no value in {pair:?}"))?;
+        let (key, value) = pair.split_once('=').with_context(|| format!("no value in {pair:?}"))?;
         pairs.push((key.to_owned(), value.to_owned()));
     }
     Ok(pairs)
@@ -71,9 +69,7 @@ pub fn decode_binary(text: &str) -> Result<Vec<u8>> {
             return decode_binary(&format!("0x0{digits}"));
         }
         let pairs = digits.as_bytes().chunks(2);
-        return pairs
-            .map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?))
-            .collect();
+        return pairs.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect();
     }
     let Some(digits) = text.strip_prefix("0b").or_else(|| text.strip_prefix("0B")) else {
         bail!("neither hex nor base64: {text:?}");
@@ -82,10 +78,7 @@ pub fn decode_binary(text: &str) -> Result<Vec<u8>> {
     for group in digits.trim_end_matches('=').as_bytes().chunks(4) {
         let mut word = 0_u32;
         for digit in group {
-            let value = BASE64
-                .iter()
-                .position(|known| known == digit)
-                .context("not a base64 digit")?;
+            let value = BASE64.iter().position(|known| known == digit).context("not a base64 digit")?;
             word = word << 6 | u32::try_from(value)?;
         }
         word <<= 6 * (4 - group.len());
@@ -96,10 +89,7 @@ pub fn decode_binary(text: &str) -> Result<Vec<u8>> {
 
 /// The value of `key`, when it is there.
 pub fn find<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    pairs
-        .iter()
-        .find(|(name, _)| name == key)
-        .map(|(_, value)| value.as_str())
+    pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
 }
 
 #[cfg(test)]

@@ -172,14 +172,8 @@ impl Wire {
     /// The next PDU, or `None` when nothing begins to arrive within `patience`.
     pub fn receive_within(&mut self, patience: Duration) -> Result<Option<Pdu>, WireError> {
         if self.reader.buffer().is_empty() {
-            self.reader
-                .get_ref()
-                .set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
-            let filled = self
-                .reader
-                .fill_buf()
-                .map(<[u8]>::is_empty)
-                .map_err(WireError::from);
+            self.reader.get_ref().set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+            let filled = self.reader.fill_buf().map(<[u8]>::is_empty).map_err(WireError::from);
             self.reader.get_ref().set_read_timeout(Some(DEFAULT_TIMEOUT))?;
             match filled {
                 Ok(true) => return Err(WireError::Closed),
@@ -223,26 +217,19 @@ impl Wire {
     }
 }
 
+/// Two ends of a connection.
+#[cfg(test)]
+pub(crate) fn pair() -> (Wire, Wire) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = Wire::connect(listener.local_addr().unwrap()).unwrap();
+    let far = listener.accept().unwrap().0;
+    (near, Wire { reader: BufReader::new(far), header_digest: false, data_digest: false, spoil: None })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::initiator::pdu::request;
-    use std::net::TcpListener;
-
-    fn pair() -> (Wire, Wire) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = Wire::connect(listener.local_addr().unwrap()).unwrap();
-        let far = listener.accept().unwrap().0;
-        (
-            near,
-            Wire {
-                reader: BufReader::new(far),
-                header_digest: false,
-                data_digest: false,
-                spoil: None,
-            },
-        )
-    }
 
     #[test]
     fn receive_when_digests_are_on_then_what_was_sent() {
@@ -250,14 +237,10 @@ mod tests {
         near.set_digests(true, true);
         far.set_digests(true, true);
         let ahs = [0, 5, 2, 0, 0, 0, 0, 9];
-        near.send(Bhs::new(request::SCSI_COMMAND, 0), &ahs, b"abcde")
-            .unwrap();
+        near.send(Bhs::new(request::SCSI_COMMAND, 0), &ahs, b"abcde").unwrap();
         near.send(Bhs::new(request::NOP_OUT, 0), &[], b"").unwrap();
         let pdu = far.receive().unwrap();
-        assert_eq!(
-            (pdu.ahs.as_slice(), pdu.data.as_slice()),
-            (&ahs[..], &b"abcde"[..])
-        );
+        assert_eq!((pdu.ahs.as_slice(), pdu.data.as_slice()), (&ahs[..], &b"abcde"[..]));
         assert_eq!(far.receive().unwrap().bhs.opcode(), request::NOP_OUT);
     }
 
@@ -283,9 +266,6 @@ mod tests {
         let mut near = near;
         far.send(Bhs::new(request::NOP_OUT, 0), &[], b"").unwrap();
         drop(far);
-        assert_eq!(
-            near.receive_until_closed(Duration::from_secs(5)).unwrap().len(),
-            1
-        );
+        assert_eq!(near.receive_until_closed(Duration::from_secs(5)).unwrap().len(), 1);
     }
 }

@@ -105,14 +105,8 @@ mod tests {
         let open = history.begin(3, 2);
         assert!(history.check(3, &block(3, old)).is_ok());
         assert!(history.check(4, &block(4, open)).is_ok());
-        assert!(
-            history.check(3, &block(3, open)).is_err(),
-            "was read as the older write before"
-        );
-        assert!(
-            history.check(4, &block(4, old)).is_err(),
-            "was read as the newer write before"
-        );
+        assert!(history.check(3, &block(3, open)).is_err(), "was read as the older write before");
+        assert!(history.check(4, &block(4, old)).is_err(), "was read as the newer write before");
     }
 
     #[test]

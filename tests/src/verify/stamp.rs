@@ -62,10 +62,7 @@ pub fn identify(bytes: &[u8], block: u64) -> Content {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    Crc32c::new()
-        .update(&bytes[..24])
-        .update(&bytes[HEAD_BYTES..])
-        .value()
+    Crc32c::new().update(&bytes[..24]).update(&bytes[HEAD_BYTES..]).value()
 }
 
 #[cfg(test)]

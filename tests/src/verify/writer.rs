@@ -46,13 +46,7 @@ impl Writer {
     /// A writer whose writes follow from `seed`, at most `depth` of them at a time.
     pub fn new(seed: u64, region_blocks: u64, logical_block_bytes: u64, depth: usize) -> Self {
         let random = Random::from_seed(seed);
-        Self {
-            history: History::default(),
-            random,
-            region_blocks,
-            logical_block_bytes,
-            depth,
-        }
+        Self { history: History::default(), random, region_blocks, logical_block_bytes, depth }
     }
 
     /// Writes until `writes` of them got GOOD or the connection breaks. `acknowledged` counts the GOODs as they come.
@@ -79,16 +73,11 @@ impl Writer {
         Ok(Outcome::Done)
     }
 
-    fn begin_write(
-        &mut self,
-        session: &mut Session,
-        on_their_way: &mut HashMap<u32, OnItsWay>,
-    ) -> Result<()> {
+    fn begin_write(&mut self, session: &mut Session, on_their_way: &mut HashMap<u32, OnItsWay>) -> Result<()> {
         let (first, count) = loop {
             let count = 1 + self.random.below(MAX_WRITE_BLOCKS);
             let first = self.random.below(self.region_blocks - count);
-            let overlaps =
-                |other: &OnItsWay| first < other.first + other.count && other.first < first + count;
+            let overlaps = |other: &OnItsWay| first < other.first + other.count && other.first < first + count;
             if !on_their_way.values().any(overlaps) {
                 break (first, count);
             }
@@ -106,21 +95,11 @@ impl Writer {
     }
 
     /// Takes one event; returns how many writes it has finished.
-    fn finish_write(
-        &mut self,
-        session: &mut Session,
-        on_their_way: &mut HashMap<u32, OnItsWay>,
-    ) -> Result<u64> {
+    fn finish_write(&mut self, session: &mut Session, on_their_way: &mut HashMap<u32, OnItsWay>) -> Result<u64> {
         match session.next_event()? {
             Event::Completion(completion) => {
-                let write = on_their_way
-                    .remove(&completion.task_tag)
-                    .context("a completion of nothing")?;
-                ensure!(
-                    completion.is_good(),
-                    "write {} ended with {completion:02x?}",
-                    write.op
-                );
+                let write = on_their_way.remove(&completion.task_tag).context("a completion of nothing")?;
+                ensure!(completion.is_good(), "write {} ended with {completion:02x?}", write.op);
                 self.history.acknowledge(write.first, write.count, write.op);
                 Ok(1)
             }
@@ -136,26 +115,11 @@ impl Writer {
         while first < self.region_blocks {
             let count = CHECK_BLOCKS.min(self.region_blocks - first);
             let blocks = u32::try_from(count * per_block)?;
-            let command = Command::read_16(
-                first * per_block,
-                blocks,
-                usize::try_from(self.logical_block_bytes)?,
-            );
+            let command = Command::read_16(first * per_block, blocks, usize::try_from(self.logical_block_bytes)?);
             let read = session.execute_past_attentions(command)?;
-            ensure!(
-                read.is_good(),
-                "reading {count} blocks from {first}: {:02x} {:02x?}",
-                read.status,
-                read.sense
-            );
-            ensure!(
-                read.data_in.len() as u64 == count * BLOCK_BYTES as u64,
-                "{} bytes read",
-                read.data_in.len()
-            );
-            self.history
-                .check(first, &read.data_in)
-                .map_err(anyhow::Error::msg)?;
+            ensure!(read.is_good(), "reading {count} blocks from {first}: {:02x} {:02x?}", read.status, read.sense);
+            ensure!(read.data_in.len() as u64 == count * BLOCK_BYTES as u64, "{} bytes read", read.data_in.len());
+            self.history.check(first, &read.data_in).map_err(anyhow::Error::msg)?;
             first += count;
         }
         Ok(())
