@@ -1,8 +1,8 @@
 //! The keys that say who logs in to what: InitiatorName, InitiatorAlias, TargetName and SessionType (RFC 7143, 13.4,
 //! 13.5, 13.7, 13.21).
 //!
-//! All of them have to come with the first text. The RFC forbids to declare them again; libiscsi does it all the same
-//! when it comes to the operational stage after CHAP, so the same value again is let pass.
+//! All of them have to come with the first text. The RFC forbids to declare them again; versions of libiscsi do it
+//! all the same in the operational stage after CHAP, so the same value again is let pass.
 
 use super::established::SessionIdentity;
 use super::status::{FailureReason, LoginFailure};
