@@ -72,7 +72,7 @@ fn without_payload(payload: &[Bytes], checksums: &[u32]) -> Result<(), Status> {
 fn write_same(offset: u64, len: u64, payload: &[Bytes], checksums: &[u32]) -> Result<Operation, Status> {
     at_most(len, MAX_WRITE_SAME_BYTES)?;
     let block_bytes = checksum::len_bytes(payload);
-    if !(1..=BLOCK_BYTES).contains(&block_bytes) || len % block_bytes != 0 {
+    if !(1..=BLOCK_BYTES).contains(&block_bytes) || !len.is_multiple_of(block_bytes) {
         return Err(invalid(format!("a block of {block_bytes} bytes for a range of {len}")));
     }
     // The checksum is of the block by itself, as if it stood at the beginning of the volume.
