@@ -17,6 +17,7 @@ use holdfast_proto::ids::VolumeId;
 use holdfast_proto::units::BLOCK_BYTES;
 
 use crate::catalogue::Catalogue;
+use crate::directory::Directory;
 use crate::disk_file::Wait;
 use crate::error::StoreError;
 use crate::journal::{AppendError, Change, Journal, Record};
@@ -65,6 +66,8 @@ pub(crate) struct Committer {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) health: Arc<Health>,
     pub(crate) journal: Journal,
+    /// Held until the thread has ended, so that nobody else comes in before the last write.
+    pub(crate) _directory: Directory,
 }
 
 /// Jobs that become durable together.

@@ -68,7 +68,7 @@ fn last_acked(events: &[Event]) -> usize {
 fn check(dir: &Path, states: &[Vec<u8>], acked: usize, what: &str) {
     let store = FileStore::open(dir, &options()).unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = read(&store, ID, 0, SIZE).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let is_allowed = states[acked..].iter().any(|state| *state == found);
+    let is_allowed = states[acked..].contains(&found);
     assert!(is_allowed, "{what}: not a state from {acked} on, but {:?}", states.iter().position(|s| *s == found));
     write(&store, ID, 700, noise(99, 6000)).unwrap();
     drop(store);

@@ -41,13 +41,8 @@ pub struct FileStore {
     commit: Arc<Queue<Job>>,
     health: Arc<Health>,
     reads: Reads,
-    /// Taken by the first close.
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    committer: JoinHandle<()>,
-    directory: Directory,
+    /// The commit thread; taken by the first close.
+    committer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FileStore {
@@ -78,11 +73,11 @@ impl FileStore {
             catalogue: Arc::clone(&catalogue),
             health: Arc::clone(&health),
             journal,
+            _directory: directory,
         };
         let committer = thread::Builder::new().name("store-commit".into()).spawn(move || committer.run());
         let committer = committer.context("start threads for", dir)?;
-        let running = Mutex::new(Some(Running { committer, directory }));
-        Ok(Self { catalogue, commit, health, reads, running })
+        Ok(Self { catalogue, commit, health, reads, committer: Mutex::new(Some(committer)) })
     }
 
     fn start(&self, volume: &Volume, operation: Operation, done: Completion) {
@@ -107,8 +102,8 @@ impl Store for FileStore {
 
     fn create_volume(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError> {
         // Held against a close, which lets another process in.
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.is_none() {
+        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        if committer.is_none() {
             return Err(VolumeError::Unavailable(StoreError::Closed));
         }
         self.health.check().map_err(VolumeError::Unavailable)?;
@@ -142,11 +137,8 @@ impl Store for FileStore {
     fn close(&self) {
         self.reads.close();
         self.commit.close();
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Running { committer, directory }) = running {
-            join_others(vec![committer]);
-            tracing::info!(dir = %directory.path().display(), "store closed");
-        }
+        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        join_others(committer);
     }
 }
 

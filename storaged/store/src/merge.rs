@@ -60,7 +60,7 @@ pub(crate) fn zero_part(mut block: Block, from: u64, len_bytes: u64) -> Change {
 
 /// Copies block number `index` out of a payload of whole blocks.
 pub(crate) fn block_of(payload: &[Bytes], index: u64) -> Block {
-    let mut source = Source { front: Bytes::new(), rest: payload.to_vec().into_iter() };
+    let mut source = Source { front: Bytes::new(), rest: payload.iter().cloned() };
     source.skip(index * BLOCK_BYTES);
     let mut block = zero_block();
     source.copy_to(&mut *block);

@@ -134,7 +134,7 @@ impl Runner {
 }
 
 /// Joins threads, except the one that calls this.
-pub(crate) fn join_others(threads: Vec<JoinHandle<()>>) {
+pub(crate) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {
             tracing::error!("a thread of the store has panicked");

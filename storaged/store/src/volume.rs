@@ -22,9 +22,6 @@ const SEGMENT_BYTES: u64 = 8 << 40;
 
 const ENTRY_BYTES: u64 = size_of::<u32>() as u64;
 
-/// Checksum entries that are zeroed by writing; more of them by punching.
-const ZERO_ENTRIES: [u8; 4096] = [0; 4096];
-
 /// Blocks and checksums of a volume on the disk.
 pub(crate) struct VolumeFiles {
     pub(crate) id: VolumeId,
@@ -191,14 +188,24 @@ impl VolumeFiles {
                 self.write_entries(entries, entries_at)
             }
             Change::Hole { blocks } => {
-                self.parts_of_any_len(offset, len).try_for_each(|(file, at, len)| file.punch(at, len))?;
-                let len = blocks * ENTRY_BYTES;
-                match usize::try_from(len).ok().and_then(|len| ZERO_ENTRIES.get(..len)) {
-                    Some(zeros) => self.checksums.write(&mut [IoSlice::new(zeros)], entries_at),
-                    None => self.checksums.punch(entries_at, len),
-                }
+                self.free(offset, len)?;
+                self.checksums.punch(entries_at, blocks * ENTRY_BYTES)
             }
         })
+    }
+
+    /// Gives the space of blocks back. A full file system may have no room for splitting an extent; that does no harm,
+    /// because what makes a hole is its checksum entry.
+    fn free(&self, offset: u64, len: u64) -> io::Result<()> {
+        for (file, at, len) in self.parts_of_any_len(offset, len) {
+            match file.punch(at, len) {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::warn!(volume = %self.id, offset, len, %error, "cannot free the space of unmapped blocks");
+                }
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     fn write_payload(&self, offset: u64, len: u64, payload: &[Bytes]) -> io::Result<()> {

@@ -68,7 +68,7 @@ fn new_store() -> (tempfile::TempDir, FileStore, VolumeId) {
 #[test]
 fn write_when_read_back_after_a_restart_then_the_same() {
     let (dir, store, id) = new_store();
-    assert_eq!(read(&store, id, 0, SIZE).unwrap(), vec![0; SIZE as usize]);
+    assert_eq!(read(&store, id, 0, SIZE).unwrap(), vec![0; usize::try_from(SIZE).unwrap()]);
     let data = noise(1, 10_000);
     write(&store, id, 300, data.clone()).unwrap();
     assert_eq!(read(&store, id, 300, 10_000).unwrap(), data);
