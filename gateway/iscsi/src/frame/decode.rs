@@ -109,11 +109,7 @@ impl Decoder {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let decoded = if self.in_place.is_some() {
-            Ok(self.finish_in_place())
-        } else {
-            self.decode_shared()
-        };
+        let decoded = if self.in_place.is_some() { Ok(self.finish_in_place()) } else { self.decode_shared() };
         if let Err(error) = decoded {
             self.failed = Some(error);
         }
@@ -166,52 +162,28 @@ impl Decoder {
         }
         let body_bytes = self.body_bytes(data_bytes);
         let header_bytes = BHS_BYTES + ahs.len() + header_digest_bytes;
-        let ahs = if ahs.is_empty() {
-            Bytes::new()
-        } else {
-            Bytes::copy_from_slice(ahs)
-        };
+        let ahs = if ahs.is_empty() { Bytes::new() } else { Bytes::copy_from_slice(ahs) };
 
         if data_bytes > IN_PLACE_BYTES {
             let mut body = BytesMut::with_capacity(body_bytes);
             let here = after_header.get(..body_bytes).unwrap_or(after_header);
             body.extend_from_slice(here);
             self.start += header_bytes + here.len();
-            self.in_place = Some(InPlace {
-                bhs,
-                ahs,
-                body,
-                body_bytes,
-            });
+            self.in_place = Some(InPlace { bhs, ahs, body, body_bytes });
             return Ok(self.finish_in_place());
         }
         let Some(body) = after_header.get(..body_bytes) else {
             return Ok(None);
         };
         let (data, data_digest_ok) = check_body(body, data_bytes, self.data_digest);
-        let data = if data.is_empty() {
-            Bytes::new()
-        } else {
-            Bytes::copy_from_slice(data)
-        };
+        let data = if data.is_empty() { Bytes::new() } else { Bytes::copy_from_slice(data) };
         self.start += header_bytes + body_bytes;
-        Ok(Some(Pdu {
-            bhs,
-            ahs,
-            data,
-            data_digest_ok,
-        }))
+        Ok(Some(Pdu { bhs, ahs, data, data_digest_ok }))
     }
 
     fn finish_in_place(&mut self) -> Option<Pdu> {
-        let InPlace {
-            bhs,
-            ahs,
-            mut body,
-            body_bytes,
-        } = self
-            .in_place
-            .take_if(|in_place| in_place.body.len() >= in_place.body_bytes)?;
+        let InPlace { bhs, ahs, mut body, body_bytes } =
+            self.in_place.take_if(|in_place| in_place.body.len() >= in_place.body_bytes)?;
         if body.len() > body_bytes {
             // The caller's read went past the spare capacity that was asked for; the excess is the next PDU.
             self.compact();
@@ -221,12 +193,7 @@ impl Decoder {
         let data_bytes = bhs.data_segment_bytes();
         let (_, data_digest_ok) = check_body(&body, data_bytes, self.data_digest);
         body.truncate(data_bytes);
-        Some(Pdu {
-            bhs,
-            ahs,
-            data: body.freeze(),
-            data_digest_ok,
-        })
+        Some(Pdu { bhs, ahs, data: body.freeze(), data_digest_ok })
     }
 
     /// Length of a data segment of `data_bytes` with padding and digest.

@@ -76,11 +76,7 @@ impl WriteQueue {
         let OutPdu { mut bhs, data } = pdu;
         let len = data.len().to_be_bytes();
         let (high, low) = len.split_at(len.len() - 3);
-        assert!(
-            high.iter().all(|&byte| byte == 0),
-            "data segment of {} bytes",
-            data.len()
-        );
+        assert!(high.iter().all(|&byte| byte == 0), "data segment of {} bytes", data.len());
         bhs.0[4] = 0;
         bhs.0[5..8].copy_from_slice(low);
 
@@ -93,9 +89,7 @@ impl WriteQueue {
             return;
         }
         let pad = &[0; 3][..padding(data.len())];
-        let data_digest = self
-            .data_digest
-            .then(|| digest::to_wire(digest::crc32c(&[&data, pad])));
+        let data_digest = self.data_digest.then(|| digest::to_wire(digest::crc32c(&[&data, pad])));
         if data.len() <= COPIED_BYTES {
             self.extend_heads(&data);
         } else {

@@ -154,3 +154,92 @@ impl OutPdu {
         Self { bhs, data }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    macro_rules! assert_offsets {
+        ($($header:ident { $($field:ident: $offset:literal),* $(,)? })*) => {
+            $($(assert_eq!(
+                offset_of!($header, $field),
+                $offset,
+                concat!(stringify!($header), ".", stringify!($field))
+            );)*)*
+        };
+    }
+
+    /// The figures of RFC 7143, section 11.
+    #[test]
+    fn headers_when_compared_with_the_figures_of_the_rfc_then_fields_stand_at_their_bytes() {
+        assert_offsets! {
+            ScsiCommandHeader {
+                opcode: 0, flags: 1, total_ahs_length: 4, data_segment_length: 5, lun: 8, initiator_task_tag: 16,
+                expected_data_transfer_length: 20, cmd_sn: 24, exp_stat_sn: 28, cdb: 32,
+            }
+            TaskManagementRequestHeader {
+                function: 1, lun: 8, initiator_task_tag: 16, referenced_task_tag: 20, cmd_sn: 24, exp_stat_sn: 28,
+                ref_cmd_sn: 32, exp_data_sn: 36,
+            }
+            DataOutHeader {
+                flags: 1, lun: 8, initiator_task_tag: 16, target_transfer_tag: 20, exp_stat_sn: 28, data_sn: 36,
+                buffer_offset: 40,
+            }
+            TextRequestHeader { flags: 1, initiator_task_tag: 16, target_transfer_tag: 20, cmd_sn: 24, exp_stat_sn: 28 }
+            LoginRequestHeader {
+                flags: 1, version_max: 2, version_min: 3, isid: 8, tsih: 14, initiator_task_tag: 16, cid: 20,
+                cmd_sn: 24, exp_stat_sn: 28,
+            }
+            LogoutRequestHeader { reason: 1, initiator_task_tag: 16, cid: 20, cmd_sn: 24, exp_stat_sn: 28 }
+            NopOutHeader { lun: 8, initiator_task_tag: 16, target_transfer_tag: 20, cmd_sn: 24, exp_stat_sn: 28 }
+            ScsiResponseHeader {
+                flags: 1, response: 2, status: 3, initiator_task_tag: 16, snack_tag: 20, stat_sn: 24, exp_cmd_sn: 28,
+                max_cmd_sn: 32, exp_data_sn: 36, bidirectional_read_residual_count: 40, residual_count: 44,
+            }
+            TaskManagementResponseHeader {
+                response: 2, initiator_task_tag: 16, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32,
+            }
+            DataInHeader {
+                flags: 1, status: 3, lun: 8, initiator_task_tag: 16, target_transfer_tag: 20, stat_sn: 24,
+                exp_cmd_sn: 28, max_cmd_sn: 32, data_sn: 36, buffer_offset: 40, residual_count: 44,
+            }
+            ReadyToTransferHeader {
+                lun: 8, initiator_task_tag: 16, target_transfer_tag: 20, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32,
+                r2t_sn: 36, buffer_offset: 40, desired_data_transfer_length: 44,
+            }
+            AsyncMessageHeader {
+                lun: 8, initiator_task_tag: 16, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32, async_event: 36,
+                async_vcode: 37, parameter_1: 38, parameter_2: 40, parameter_3: 42,
+            }
+            TextResponseHeader {
+                flags: 1, initiator_task_tag: 16, target_transfer_tag: 20, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32,
+            }
+            LoginResponseHeader {
+                flags: 1, version_max: 2, version_active: 3, isid: 8, tsih: 14, initiator_task_tag: 16, stat_sn: 24,
+                exp_cmd_sn: 28, max_cmd_sn: 32, status_class: 36, status_detail: 37,
+            }
+            LogoutResponseHeader {
+                response: 2, initiator_task_tag: 16, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32, time2wait: 40,
+                time2retain: 42,
+            }
+            RejectHeader {
+                reason: 2, initiator_task_tag: 16, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32, data_sn_or_r2t_sn: 36,
+            }
+            NopInHeader {
+                lun: 8, initiator_task_tag: 16, target_transfer_tag: 20, stat_sn: 24, exp_cmd_sn: 28, max_cmd_sn: 32,
+            }
+        }
+    }
+
+    #[test]
+    fn opcode_when_the_immediate_bit_is_set_then_is_the_same() {
+        for byte in 0..=255 {
+            assert_eq!(Opcode::from_byte(byte), Opcode::from_byte(byte & 0x3f));
+            if let Some(opcode) = Opcode::from_byte(byte) {
+                assert_eq!(opcode as u8, byte & 0x3f);
+            }
+        }
+    }
+}

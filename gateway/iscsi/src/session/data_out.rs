@@ -291,7 +291,7 @@ impl Session {
         self.counters.failed_tasks += 1;
         task.failure = Some(failure);
         task.drop_data();
-        if announced && !task.abandon_told {
+        if announced {
             task.abandon_told = true;
             out.actions.push_back(Action::Abandon(vec![id]));
         }
