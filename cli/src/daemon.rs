@@ -22,7 +22,13 @@ pub(crate) fn runtime() -> Result<Runtime> {
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+    if let Err(error) = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    ) {
         info!(%error, limit = limit.current, "cannot raise the limit of open files");
     }
 }
@@ -34,7 +40,9 @@ pub(crate) fn listen(address: SocketAddr, what: &str, flag: &str) -> Result<TcpL
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => bail!(
             "cannot listen on {address} for {what}: the port is in use; stop what uses it or choose another with {flag}"
         ),
-        Err(error) => bail!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"),
+        Err(error) => {
+            bail!("cannot listen on {address} for {what}: {error}; choose another address with {flag}")
+        }
     }
 }
 

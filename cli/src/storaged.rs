@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Address to listen on for metrics and health
     #[arg(long, default_value = "127.0.0.1:7402", value_name = "ADDRESS:PORT")]
     http_listen: SocketAddr,
-    /// Allow --listen on an address that other machines reach, without encryption or authentication
+    /// Allow --listen and --http-listen on an address that other machines reach, without encryption or authentication
     #[arg(long)]
     insecure: bool,
 }
@@ -32,11 +32,16 @@ pub(crate) fn run(options: Options) -> Result<()> {
     let grpc = daemon::listen(options.listen, "gRPC", "--listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
-        let storaged = Storaged::open(Config { data_dir: options.data_dir, ..Config::default() })?;
+        let storaged = Storaged::open(Config {
+            data_dir: options.data_dir,
+            ..Config::default()
+        })?;
         let node = storaged.serve(grpc, http)?;
         info!(grpc = %node.grpc(), http = %node.http(), "storage node is ready");
         daemon::stop_signal().await?;
         node.stop().await;
-        storaged.close().context("the data directory could not be closed in order")
+        storaged
+            .close()
+            .context("the data directory could not be closed in order")
     })
 }

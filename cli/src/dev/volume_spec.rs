@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_proto::ids::VolumeName;
 use holdfast_proto::units::{BlockSize, SizeBytes};
-use holdfast_store::VolumeKind;
+use holdfast_store::Kind;
 
 /// A volume that the user wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) name: VolumeName,
     pub(crate) size: SizeBytes,
     pub(crate) block_size: BlockSize,
-    pub(crate) kind: VolumeKind,
+    pub(crate) kind: Kind,
     pub(crate) read_only: bool,
 }
 
@@ -27,14 +27,21 @@ impl FromStr for VolumeSpec {
             .and_then(|first| first.split_once('='))
             .ok_or_else(|| anyhow!("write NAME=SIZE, for example disk0=10GiB"))?;
         let name = name.parse::<VolumeName>()?;
-        let size = size.parse::<SizeBytes>().with_context(|| format!("size {size:?}"))?;
-        let mut spec =
-            Self { name, size, block_size: BlockSize::default(), kind: VolumeKind::Disk, read_only: false };
+        let size = size
+            .parse::<SizeBytes>()
+            .with_context(|| format!("size {size:?}"))?;
+        let mut spec = Self {
+            name,
+            size,
+            block_size: BlockSize::default(),
+            kind: Kind::Disk,
+            read_only: false,
+        };
         for part in parts {
             match part.split_once('=') {
                 Some(("block-size", value)) => spec.block_size = value.parse()?,
-                Some(("kind", "disk")) => spec.kind = VolumeKind::Disk,
-                Some(("kind", "null")) => spec.kind = VolumeKind::Null,
+                Some(("kind", "disk")) => spec.kind = Kind::Disk,
+                Some(("kind", "null")) => spec.kind = Kind::Null,
                 Some(("kind", other)) => bail!("kind {other:?} is not known; use disk or null"),
                 None if part == "read-only" => spec.read_only = true,
                 _ => bail!("{part:?} is not known; use block-size=512|4096, kind=disk|null or read-only"),
@@ -59,7 +66,7 @@ mod tests {
         assert_eq!(spec.name.as_str(), "db-1");
         assert_eq!(spec.size.get(), 10 << 30);
         assert_eq!(spec.block_size, BlockSize::B4096);
-        assert_eq!(spec.kind, VolumeKind::Null);
+        assert_eq!(spec.kind, Kind::Null);
         assert!(spec.read_only);
     }
 

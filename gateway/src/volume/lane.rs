@@ -288,3 +288,6 @@ impl From<Status> for PartError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

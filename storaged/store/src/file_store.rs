@@ -20,7 +20,8 @@ use crate::volume::zeros;
 /// Settings of a [`FileStore`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of the journal; when it is full everything is synced and it starts anew. At least a few MiB make sense.
+    /// Size of the journal; when it is full everything is synced and it starts anew. At least a few MiB make sense. On a
+    /// file system in memory, where a sync costs nothing, at most 4 MiB are used: these stay in the processor's cache.
     pub journal_bytes: u64,
     /// Threads for reads that are not in the page cache.
     pub reader_threads: usize,
@@ -31,6 +32,9 @@ impl Default for Options {
         Self { journal_bytes: 64 << 20, reader_threads: 4 }
     }
 }
+
+/// Largest journal on a file system in memory.
+const IN_MEMORY_JOURNAL_BYTES: u64 = 4 << 20;
 
 /// A [`Store`] in one directory, on a file system that can take space in advance and punch holes (ext4, XFS, tmpfs).
 ///
@@ -54,9 +58,11 @@ impl FileStore {
             None => create(&directory)?,
         };
         let catalogue = Arc::new(Catalogue::open(dir)?);
+        let in_memory = is_in_memory(dir)?;
+        let most = if in_memory { IN_MEMORY_JOURNAL_BYTES } else { u64::MAX };
+        let journal_bytes = options.journal_bytes.min(most);
         let journal_path = dir.join("journal");
-        let mut journal =
-            Journal::open(dir, disk, options.journal_bytes, |record| redo(&catalogue, &journal_path, &record))?;
+        let mut journal = Journal::open(dir, disk, journal_bytes, |record| redo(&catalogue, &journal_path, &record))?;
         if !journal.is_empty() {
             for volume in catalogue.all() {
                 volume.files.iter().try_for_each(|files| files.sync()).context("sync the volumes in", dir)?;
@@ -65,7 +71,6 @@ impl FileStore {
         }
         let commit = Arc::new(Queue::new());
         let health = Arc::new(Health::default());
-        let in_memory = is_in_memory(dir)?;
         let reads = Reads::start(Arc::clone(&commit), Arc::clone(&health), in_memory, options.reader_threads)
             .context("start threads for", dir)?;
         let committer = Committer {

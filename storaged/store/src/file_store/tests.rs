@@ -286,6 +286,21 @@ fn space_when_there_is_none_then_only_new_blocks_are_refused_and_nothing_is_chan
 }
 
 #[test]
+fn space_when_given_back_in_the_same_batch_then_taken_anew() {
+    let (_dir, tape, store, id) = with_tape();
+    tape.fail(Some((Call::Reserve, "data", Errno::NOSPC)));
+    let held = hold(&store, id);
+    let (sender, receiver) = mpsc::channel();
+    for operation in [Operation::Unmap { offset: 0, len: 4096 }, write_of(0, vec![1; 4096])] {
+        let sender = sender.clone();
+        store.submit(id, operation, Box::new(move |result| sender.send(result.map(|_| ())).unwrap()));
+    }
+    drop(held);
+    assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [Ok(()), Err(StoreError::NoSpace)]);
+    assert_eq!(read(&store, id, 0, 4096).unwrap(), vec![0; 4096]);
+}
+
+#[test]
 fn c2_device_when_a_call_fails_then_failed_for_good_and_nothing_acknowledged_is_lost() {
     let failures = [
         (Call::Sync, "journal", Errno::IO),
