@@ -16,6 +16,7 @@ mod volume;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 #[global_allocator]
@@ -48,7 +49,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     telemetry::start(&arguments.telemetry);
     let result = match arguments.command {
         Command::Dev(options) => dev::run(options),
@@ -64,4 +68,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Wrong arguments in one line; help and version as clap prints them.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_about_arguments = error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !is_about_arguments {
+        // Nobody is left to tell when standard output is closed.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let first_paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first_paragraph.split_whitespace().collect();
+    let line = words.join(" ");
+    eprintln!("holdfast: {}; --help lists what there is", line.trim_start_matches("error: "));
+    ExitCode::from(2)
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use holdfast_proto::ids::VolumeName;
 use holdfast_proto::units::{BlockSize, SizeBytes};
 use holdfast_store::Kind;
@@ -29,7 +29,7 @@ impl FromStr for VolumeSpec {
         let name = name.parse::<VolumeName>()?;
         let size = size
             .parse::<SizeBytes>()
-            .with_context(|| format!("size {size:?}"))?;
+            .map_err(|error| anyhow!("size {size:?}: {error}"))?;
         let mut spec = Self {
             name,
             size,
