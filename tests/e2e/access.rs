@@ -1,16 +1,13 @@
 //! Who may log in: CHAP and mutual CHAP with every algorithm, right and wrong, and lists of initiators.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use holdfast_tests::cluster::{Cluster, Options};
 use holdfast_tests::initiator::chap::Credential;
 use holdfast_tests::initiator::text::BinaryForm;
 use holdfast_tests::initiator::{Algorithm, Chap, Login, LoginError};
-use holdfast_tests::{tools, wait};
-use serde_json::Value;
+use holdfast_tests::{relay, tools};
 
 use crate::support::{initiator, refusal, settle};
 
@@ -52,79 +49,34 @@ fn cluster_with(secret: &[u8], target_secret: &[u8]) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// qemu-io with the disk open, until it is dropped: a session of libiscsi that lasts.
-struct OpenDisk(std::process::Child);
-
-impl OpenDisk {
-    fn open(url: &str) -> Result<Self> {
-        let mut command = Command::new("qemu-io");
-        command
-            .args(["-f", "raw", url])
-            .env("LIBISCSI_CHAP_TARGET_USERNAME", TARGET_USER);
-        command.env("LIBISCSI_CHAP_TARGET_PASSWORD", URL_TARGET_SECRET);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Ok(Self(command.spawn().context("qemu-io")?))
-    }
-
-    /// Waits for its session in the gateway's list.
-    fn session(&mut self, cluster: &Cluster) -> Result<Value> {
-        wait::until("a session of qemu-io", Duration::from_secs(20), || {
-            if let Some(status) = self.0.try_wait()? {
-                anyhow::bail!("qemu-io has ended: {status}");
-            }
-            Ok(cluster.sessions()?.into_iter().next())
-        })
-    }
-}
-
-impl Drop for OpenDisk {
-    fn drop(&mut self) {
-        if let Some(mut input) = self.0.stdin.take() {
-            let _ = input.write_all(b"quit\n");
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn libiscsi_when_secret_is_right_or_wrong_then_in_or_out() -> Result<()> {
     let cluster = cluster_with(URL_SECRET.as_bytes(), URL_TARGET_SECRET.as_bytes())?;
-    let inquire = |secret: &str| {
-        let url = cluster.url_with_chap("one-way", USER, secret)?;
+    let inquire = |portal: SocketAddr, secret: &str| {
+        let url = cluster.url_at(format!("{USER}%{secret}@{portal}"), "one-way")?;
         tools::iscsi_inq(&url, initiator())
     };
-    inquire(URL_SECRET)?.succeeded()?;
-    inquire("SecretOfAlice2")?.failed()?;
-    inquire("SecretOfAlice")?.failed()?;
+    let session = relay::session_of(&cluster, |portal| inquire(portal, URL_SECRET))?;
+    ensure!(session["auth"] == "CHAP-MD5" && session["mutual"] == false, "{session}");
+    inquire(cluster.portal()?, URL_SECRET)?.succeeded()?;
+    inquire(cluster.portal()?, "SecretOfAlice2")?.failed()?;
+    inquire(cluster.portal()?, "SecretOfAlice")?.failed()?;
     tools::iscsi_inq(&cluster.url("one-way")?, initiator())?.failed()?;
-
-    let mut disk = OpenDisk::open(&cluster.url_with_chap("one-way", USER, URL_SECRET)?)?;
-    let session = disk.session(&cluster)?;
-    ensure!(session["auth"] == "CHAP-MD5", "{session}");
     Ok(())
 }
 
 #[test]
 fn libiscsi_when_chap_is_mutual_then_both_secrets_matter() -> Result<()> {
     let cluster = cluster_with(URL_SECRET.as_bytes(), URL_TARGET_SECRET.as_bytes())?;
-    let inquire = |secret: &str, target_secret: &str| {
-        let url = cluster.url_with_chap("mutual", USER, secret)?;
+    let inquire = |portal: SocketAddr, secret: &str, target_secret: &str| {
+        let url = cluster.url_at(format!("{USER}%{secret}@{portal}"), "mutual")?;
         tools::iscsi_inq_mutual(&url, TARGET_USER, target_secret)
     };
-    inquire(URL_SECRET, URL_TARGET_SECRET)?.succeeded()?;
-    inquire(URL_SECRET, "SecretOfTarget2")?.failed()?;
-    inquire("SecretOfAlice2", URL_TARGET_SECRET)?.failed()?;
-
-    let mut disk = OpenDisk::open(&cluster.url_with_chap("mutual", USER, URL_SECRET)?)?;
-    let session = disk.session(&cluster)?;
-    ensure!(
-        session["auth"] == "CHAP-MD5" && session["mutual"] == true,
-        "{session}"
-    );
+    let session = relay::session_of(&cluster, |portal| inquire(portal, URL_SECRET, URL_TARGET_SECRET))?;
+    ensure!(session["auth"] == "CHAP-MD5" && session["mutual"] == true, "{session}");
+    inquire(cluster.portal()?, URL_SECRET, URL_TARGET_SECRET)?.succeeded()?;
+    inquire(cluster.portal()?, URL_SECRET, "SecretOfTarget2")?.failed()?;
+    inquire(cluster.portal()?, "SecretOfAlice2", URL_TARGET_SECRET)?.failed()?;
     Ok(())
 }
 
@@ -139,32 +91,19 @@ fn chap_when_each_algorithm_is_used_then_right_secret_in_and_wrong_out() -> Resu
         let mut session = login("one-way", SECRET)?.connect(cluster.portal()?)?;
         settle(&mut session)?;
         let listed = cluster.session(session.tsih())?;
-        ensure!(
-            listed["auth"] == algorithm.session_list_name() && listed["mutual"] == false,
-            "{listed}"
-        );
+        ensure!(listed["auth"] == algorithm.session_list_name() && listed["mutual"] == false, "{listed}");
         ensure!(refusal(&cluster, &login("one-way", "wrong")?)? == AUTHENTICATION_FAILURE);
 
         let own = Credential::new(USER, SECRET);
         let mutual = |target_secret: &str| -> Result<Login> {
-            let chap = Chap::mutual(
-                algorithm,
-                own.clone(),
-                Credential::new(TARGET_USER, target_secret),
-            );
+            let chap = Chap::mutual(algorithm, own.clone(), Credential::new(TARGET_USER, target_secret));
             Ok(Login::to(&cluster.target("mutual")?).with_chap(chap))
         };
         let session = mutual(TARGET_SECRET)?.connect(cluster.portal()?)?;
         let listed = cluster.session(session.tsih())?;
-        ensure!(
-            listed["auth"] == algorithm.session_list_name() && listed["mutual"] == true,
-            "{listed}"
-        );
+        ensure!(listed["auth"] == algorithm.session_list_name() && listed["mutual"] == true, "{listed}");
         let wrong = mutual("wrong")?.connect(cluster.portal()?);
-        ensure!(
-            matches!(wrong, Err(LoginError::TargetNotAuthentic)),
-            "the target has proved a wrong secret"
-        );
+        ensure!(matches!(wrong, Err(LoginError::TargetNotAuthentic)), "the target has proved a wrong secret");
     }
     Ok(())
 }
@@ -180,9 +119,7 @@ fn chap_when_several_algorithms_are_offered_then_first_of_the_list() -> Result<(
         let first = algorithms[0];
         let mut chap = Chap::one_way(first, Credential::new(USER, SECRET));
         chap.algorithms = algorithms.to_vec();
-        let session = Login::to(&cluster.target("one-way")?)
-            .with_chap(chap)
-            .connect(cluster.portal()?)?;
+        let session = Login::to(&cluster.target("one-way")?).with_chap(chap).connect(cluster.portal()?)?;
         let listed = cluster.session(session.tsih())?;
         ensure!(listed["auth"] == first.session_list_name(), "{listed}");
     }
@@ -199,15 +136,9 @@ fn chap_when_secret_holds_any_byte_then_in_with_it_alone() -> Result<()> {
         let cluster = cluster_with(secret, target_secret)?;
         for form in [BinaryForm::Hex, BinaryForm::Base64] {
             let own = Credential::new(USER, secret);
-            let mut chap = Chap::mutual(
-                Algorithm::Sha256,
-                own,
-                Credential::new(TARGET_USER, target_secret),
-            );
+            let mut chap = Chap::mutual(Algorithm::Sha256, own, Credential::new(TARGET_USER, target_secret));
             chap.form = form;
-            Login::to(&cluster.target("mutual")?)
-                .with_chap(chap)
-                .connect(cluster.portal()?)?;
+            Login::to(&cluster.target("mutual")?).with_chap(chap).connect(cluster.portal()?)?;
         }
         let mut almost = secret.clone();
         almost.pop();
@@ -224,9 +155,7 @@ fn chap_when_secret_file_ends_in_a_newline_then_it_does_not_count() -> Result<()
     let cluster = cluster_with(b"twelve bytes\n", b"other bytes\n\n")?;
     let own = Credential::new(USER, "twelve bytes");
     let chap = Chap::mutual(Algorithm::Md5, own, Credential::new(TARGET_USER, "other bytes\n"));
-    Login::to(&cluster.target("mutual")?)
-        .with_chap(chap)
-        .connect(cluster.portal()?)?;
+    Login::to(&cluster.target("mutual")?).with_chap(chap).connect(cluster.portal()?)?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use holdfast_tests::cluster::Cluster;
 use holdfast_tests::initiator::{Pdu, Session, WireError};
+use holdfast_tests::wait;
 
 use crate::support::{SECTOR, log_in, read, write};
 
@@ -59,11 +60,7 @@ impl Bystander {
     fn start() -> Result<Self> {
         let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
         let session = log_in(&cluster, "disk0")?;
-        Ok(Self {
-            cluster,
-            session,
-            rounds: 0,
-        })
+        Ok(Self { cluster, session, rounds: 0 })
     }
 
     /// The process lives and the bystander's session works.
@@ -72,24 +69,19 @@ impl Bystander {
         ensure!(exited.is_none(), "the process has ended: {exited:?}");
         self.rounds = self.rounds.wrapping_add(1);
         write(&mut self.session, 1000, vec![self.rounds; 8 * SECTOR]).context("the bystander")?;
-        ensure!(
-            read(&mut self.session, 1000, 8)? == vec![self.rounds; 8 * SECTOR],
-            "the bystander reads wrong data"
-        );
+        ensure!(read(&mut self.session, 1000, 8)? == vec![self.rounds; 8 * SECTOR], "the bystander reads wrong data");
         Ok(())
     }
 
     /// The number of bad inputs that the gateway has counted so far, in whatever way they ended.
     fn counted(&self) -> Result<f64> {
-        let metrics = self.cluster.metrics()?;
-        Ok(metrics.matching(|name| {
-            [
-                "holdfast_gateway_rejects_total",
-                "holdfast_gateway_check_conditions_total",
-            ]
-            .contains(&name)
-                || name == "holdfast_gateway_connection_ends_total"
-                || name == "holdfast_gateway_logins_total"
-        }))
+        const COUNTERS: [&str; 4] = ["irregularities", "check_conditions", "connection_ends", "logins"];
+        let counts = |name: &str| COUNTERS.iter().any(|counter| name == format!("holdfast_gateway_{counter}_total"));
+        Ok(self.cluster.metrics()?.matching(counts))
+    }
+
+    /// Fails unless more bad inputs than `before` are counted, soon.
+    fn ensure_counted(&self, before: f64) -> Result<()> {
+        wait::until("a counter to rise", PATIENCE, || Ok((self.counted()? > before).then_some(())))
     }
 }

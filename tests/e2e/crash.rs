@@ -43,22 +43,16 @@ fn kill_rounds(volume: &str, block_bytes: u64, seed: u64) -> Result<()> {
                 Ok(enough.then_some(()))
             })?;
             cluster.kill()?;
-            load.join()
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("the load has panicked")))
+            load.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the load has panicked")))
         })?;
         ensure!(outcome == Outcome::Disconnected);
         cluster.start().with_context(|| format!("start {round}"))?;
         let mut session = login_again(&cluster)?;
-        writer
-            .check(&mut session)
-            .with_context(|| format!("after kill {round}"))?;
+        writer.check(&mut session).with_context(|| format!("after kill {round}"))?;
     }
     report::figure(
         &format!("kill -9 during writes, blocks of {block_bytes}"),
-        format!(
-            "{rounds} kills, {} writes with GOOD, none lost",
-            acknowledged.load(Ordering::Relaxed)
-        ),
+        format!("{rounds} kills, {} writes with GOOD, none lost", acknowledged.load(Ordering::Relaxed)),
     );
     Ok(())
 }
@@ -79,15 +73,12 @@ fn start_when_killed_while_starting_then_starts_again() -> Result<()> {
     cluster.kill()?;
     let mut random = Random::from_seed(seed);
     for round in 0..report::count(10, 100) {
-        let mut server =
-            holdfast_tests::process::Server::start(cluster.command()?, &cluster.folder().join("log"))?;
+        let mut server = holdfast_tests::process::Server::start(cluster.command()?, &cluster.folder().join("log"))?;
         // Anywhere between the first instruction and readiness.
         let patience = Duration::from_millis(random.below(60));
         let _ = wait::until("its own end", patience, || server.exited());
         server.kill().with_context(|| format!("round {round}"))?;
     }
     cluster.start()?;
-    writer
-        .check(&mut login_again(&cluster)?)
-        .with_context(|| format!("HOLDFAST_SEED={seed}"))
+    writer.check(&mut login_again(&cluster)?).with_context(|| format!("HOLDFAST_SEED={seed}"))
 }

@@ -11,11 +11,7 @@ use holdfast_tests::tools;
 use crate::support::{initiator, log_in, refusal};
 
 fn target_names(pairs: &[(String, String)]) -> Vec<&str> {
-    pairs
-        .iter()
-        .filter(|(key, _)| key == "TargetName")
-        .map(|(_, value)| value.as_str())
-        .collect()
+    pairs.iter().filter(|(key, _)| key == "TargetName").map(|(_, value)| value.as_str()).collect()
 }
 
 #[test]
@@ -36,16 +32,10 @@ fn send_targets_when_all_then_address_with_group_tag_of_each() -> Result<()> {
     let cluster = Cluster::with_volumes(&["disk0=64MiB", "disk1=64MiB"])?;
     let mut session = Login::discovery().connect(cluster.portal()?)?;
     let pairs = session.send_targets("All")?;
-    ensure!(
-        target_names(&pairs) == [cluster.target("disk0")?, cluster.target("disk1")?],
-        "{pairs:?}"
-    );
+    ensure!(target_names(&pairs) == [cluster.target("disk0")?, cluster.target("disk1")?], "{pairs:?}");
     let address = format!("{},1", cluster.portal()?);
     let addresses: Vec<_> = pairs.iter().filter(|(key, _)| key == "TargetAddress").collect();
-    ensure!(
-        addresses.len() == 2 && addresses.iter().all(|(_, value)| *value == address),
-        "{pairs:?}"
-    );
+    ensure!(addresses.len() == 2 && addresses.iter().all(|(_, value)| *value == address), "{pairs:?}");
     ensure!(session.log_out()? == 0);
     Ok(())
 }
@@ -60,9 +50,7 @@ fn send_targets_when_empty_in_a_normal_session_then_that_target_alone() -> Resul
 
 #[test]
 fn send_targets_when_list_is_long_then_it_is_continued() -> Result<()> {
-    let volumes: Vec<String> = (0..40)
-        .map(|number| format!("volume-with-a-long-name-{number:02}=1MiB"))
-        .collect();
+    let volumes: Vec<String> = (0..40).map(|number| format!("volume-with-a-long-name-{number:02}=1MiB")).collect();
     let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
     let cluster = Cluster::with_volumes(&volumes)?;
     let login = Login::discovery().with("MaxRecvDataSegmentLength", "512");
@@ -117,11 +105,7 @@ fn discovery_when_chap_is_set_then_right_secrets_only() -> Result<()> {
     let portal = cluster.portal()?;
     tools::iscsi_ls(&format!("iscsi://finder%SecretOfFinder@{portal}"), false)?.succeeded()?;
     let refused = tools::iscsi_ls(&format!("iscsi://finder%SecretOfOther@{portal}"), false)?;
-    ensure!(
-        !refused.output().contains(&cluster.target("disk0")?),
-        "{}",
-        refused.output()
-    );
+    ensure!(!refused.output().contains(&cluster.target("disk0")?), "{}", refused.output());
     ensure!(refusal(&cluster, &Login::discovery())?.0 == 2);
 
     let own = Credential::new("finder", "SecretOfFinder");
@@ -129,10 +113,7 @@ fn discovery_when_chap_is_set_then_right_secrets_only() -> Result<()> {
         let chap = Chap::mutual(algorithm, own.clone(), Credential::new("found", "SecretOfFound"));
         let mut session = Login::discovery().with_chap(chap).connect(portal)?;
         let listed = cluster.session(session.tsih())?;
-        ensure!(
-            listed["auth"] == algorithm.session_list_name() && listed["mutual"] == true,
-            "{listed}"
-        );
+        ensure!(listed["auth"] == algorithm.session_list_name() && listed["mutual"] == true, "{listed}");
         ensure!(listed["target"].is_null(), "{listed}");
         ensure!(target_names(&session.send_targets("All")?).len() == 1);
         let wrong = Chap::one_way(algorithm, Credential::new("finder", "SecretOfFound"));

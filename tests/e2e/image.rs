@@ -25,9 +25,7 @@ fn ext4_image(folder: &Path, size_mib: usize) -> Result<std::path::PathBuf> {
         std::fs::write(files.join(format!("file-{number}")), content)?;
     }
     let image = folder.join("ext4.img");
-    tools::make_ext4(&image, &format!("{size_mib}M"), &files)?
-        .succeeded()
-        .context("mke2fs")?;
+    tools::make_ext4(&image, &format!("{size_mib}M"), &files)?.succeeded().context("mke2fs")?;
     Ok(image)
 }
 
@@ -37,19 +35,12 @@ fn image_when_killed_and_restarted_then_comes_out_the_same() -> Result<()> {
     let folder = TempDir::new()?;
     let image = ext4_image(folder.path(), size_mib)?;
     let mut cluster = Cluster::with_volumes(&[&format!("disk0={size_mib}MiB")])?;
-    tools::qemu_img_onto(&image, &cluster.url("disk0")?)?
-        .succeeded()
-        .context("qemu-img in")?;
+    tools::qemu_img_onto(&image, &cluster.url("disk0")?)?.succeeded().context("qemu-img in")?;
     cluster.kill()?;
     cluster.start()?;
     let out = folder.path().join("out.img");
-    tools::qemu_img_into(&cluster.url("disk0")?, &out)?
-        .succeeded()
-        .context("qemu-img out")?;
-    ensure!(
-        tools::sha256(&out)? == tools::sha256(&image)?,
-        "the image has changed"
-    );
+    tools::qemu_img_into(&cluster.url("disk0")?, &out)?.succeeded().context("qemu-img out")?;
+    ensure!(tools::sha256(&out)? == tools::sha256(&image)?, "the image has changed");
     tools::check_ext4(&out)?.succeeded().context("e2fsck")?;
     report::figure(
         "ext4 image through qemu-img, kill -9 between",
@@ -78,53 +69,29 @@ fn import_and_export_when_file_is_sparse_then_same_content_and_still_sparse() ->
     let len_bytes = 256 << 20;
     sparse_file(&image, len_bytes)?;
     let mut cluster = Cluster::with_volumes(&["disk0=256MiB"])?;
-    let text = |path: &Path| {
-        path.to_str()
-            .map(str::to_owned)
-            .context("a path that is not UTF-8")
-    };
+    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path that is not UTF-8");
     let sha256 = tools::sha256(&image)?;
 
     let import = ["volume", "import", "disk0", &text(&image)?, "--yes"];
     let imported = cluster.admin(&import, DEADLINE)?.succeeded().context("import")?;
-    ensure!(
-        imported.output().contains(&sha256),
-        "no sha256: {}",
-        imported.output()
-    );
+    ensure!(imported.output().contains(&sha256), "no sha256: {}", imported.output());
     cluster.kill()?;
     cluster.start()?;
     let export = ["volume", "export", "disk0", &text(&out)?];
     let exported = cluster.admin(&export, DEADLINE)?.succeeded().context("export")?;
-    ensure!(
-        exported.output().contains(&sha256),
-        "no sha256: {}",
-        exported.output()
-    );
+    ensure!(exported.output().contains(&sha256), "no sha256: {}", exported.output());
     ensure!(tools::sha256(&out)? == sha256, "the file has changed");
     let allocated_bytes = std::fs::metadata(&out)?.blocks() * 512;
-    ensure!(
-        allocated_bytes < len_bytes / 16,
-        "{allocated_bytes} bytes allocated"
-    );
+    ensure!(allocated_bytes < len_bytes / 16, "{allocated_bytes} bytes allocated");
 
     // By another way in and out the same is there.
     let through_iscsi = folder.path().join("iscsi.img");
     tools::qemu_img_into(&cluster.url("disk0")?, &through_iscsi)?.succeeded()?;
-    ensure!(
-        tools::sha256(&through_iscsi)? == sha256,
-        "iSCSI reads something else"
-    );
+    ensure!(tools::sha256(&through_iscsi)? == sha256, "iSCSI reads something else");
 
     // An existing file is not written over unasked, and a volume with data not without --yes.
-    cluster
-        .admin(&export, DEADLINE)?
-        .failed()
-        .context("export onto an existing file")?;
-    cluster
-        .admin(&import[..4], DEADLINE)?
-        .failed()
-        .context("import over data")?;
+    cluster.admin(&export, DEADLINE)?.failed().context("export onto an existing file")?;
+    cluster.admin(&import[..4], DEADLINE)?.failed().context("import over data")?;
     Ok(())
 }
 

@@ -34,21 +34,13 @@ fn ping_when_storage_is_frozen_then_answered_at_once() -> Result<()> {
     let mut newcomer = Login::to(&split.target()).connect(split.portal())?;
     ensure!(newcomer.ping(b"hello")? == b"hello");
     let logged_in = started.elapsed();
-    ensure!(
-        session.outstanding() == writes.len(),
-        "{} outstanding",
-        session.outstanding()
-    );
-    ensure!(
-        pinged < AT_ONCE && logged_in < 2 * AT_ONCE,
-        "{pinged:?} {logged_in:?}"
-    );
+    ensure!(session.outstanding() == writes.len(), "{} outstanding", session.outstanding());
+    ensure!(pinged < AT_ONCE && logged_in < 2 * AT_ONCE, "{pinged:?} {logged_in:?}");
 
     split.storage().signal(Signal::Continue)?;
     for _ in &writes {
-        session.wait_for(|event| {
-            matches!(event, Event::Completion(completion) if completion.is_good()).then_some(())
-        })?;
+        session
+            .wait_for(|event| matches!(event, Event::Completion(completion) if completion.is_good()).then_some(()))?;
     }
     ensure!(read(&mut session, 0, 64)? == vec![2; 64 * SECTOR]);
     Ok(())
@@ -63,19 +55,13 @@ fn a4_abort_when_storage_is_frozen_then_answered_only_when_settled() -> Result<(
     let tag = session.submit(Command::write_16(0, vec![1; 8 * SECTOR], SECTOR))?;
     // The ping behind it shows that the gateway has taken the write.
     session.ping(b"")?;
-    let abort = holdfast_tests::initiator::Bhs::new(0x42, 0x81)
-        .with_task_tag(0x9999)
-        .with_u32(20, tag);
+    let abort = holdfast_tests::initiator::Bhs::new(0x42, 0x81).with_task_tag(0x9999).with_u32(20, tag);
     let abort = abort.with_u32(32, session.cmd_sn().wrapping_sub(1));
     session.send_numbered(abort, &[])?;
     let early = session.next_event_within(Duration::from_millis(500))?;
-    ensure!(
-        early.is_none(),
-        "answered while the write could still land: {early:02x?}"
-    );
+    ensure!(early.is_none(), "answered while the write could still land: {early:02x?}");
     split.storage().signal(Signal::Continue)?;
-    session
-        .wait_for(|event| matches!(event, Event::TaskManagement { task_tag: 0x9999, .. }).then_some(()))?;
+    session.wait_for(|event| matches!(event, Event::TaskManagement { task_tag: 0x9999, .. }).then_some(()))?;
     session.forget(tag);
     // Whatever became of it, it is over: a later write is not undone by it.
     write(&mut session, 0, vec![2; 8 * SECTOR])?;

@@ -17,10 +17,7 @@ const LIMIT_BYTES: u64 = 512 << 20;
 #[test]
 fn memory_when_64_sessions_write_1_mib_at_depth_32_then_under_512_mib() -> Result<()> {
     // Each session has DEPTH writes on its way all the time; a soak only keeps it up for longer.
-    for (volume, writes) in [
-        ("null=1GiB,kind=null", report::count(48, 512)),
-        ("disk0=1GiB", report::count(36, 128)),
-    ] {
+    for (volume, writes) in [("null=1GiB,kind=null", report::count(48, 512)), ("disk0=1GiB", report::count(36, 128))] {
         let mut cluster = Cluster::with_volumes(&[volume])?;
         let name = volume.split('=').next().unwrap_or_default();
         load(&cluster, name, writes).context(volume)?;
@@ -28,10 +25,7 @@ fn memory_when_64_sessions_write_1_mib_at_depth_32_then_under_512_mib() -> Resul
         let peak_mib = peak_bytes >> 20;
         report::figure(
             &format!("{SESSIONS} sessions, 1 MiB writes at depth {DEPTH}, {name}"),
-            format!(
-                "peak resident memory of the whole process {peak_mib} MiB after {} writes",
-                writes * SESSIONS
-            ),
+            format!("peak resident memory of the whole process {peak_mib} MiB after {} writes", writes * SESSIONS),
         );
         ensure!(peak_bytes < LIMIT_BYTES, "{volume}: {peak_mib} MiB");
     }

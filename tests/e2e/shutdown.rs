@@ -21,11 +21,7 @@ fn stop_when_no_session_then_quick_and_cluster_json_is_gone() -> Result<()> {
     let status = cluster.stop()?;
     ensure!(status.success(), "{status}");
     ensure!(!file.exists(), "cluster.json is still there");
-    ensure!(
-        started.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        started.elapsed()
-    );
+    ensure!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     Ok(())
 }
 
@@ -36,14 +32,11 @@ fn stop_when_initiator_is_logged_in_then_asked_to_log_out() -> Result<()> {
     write(&mut session, 0, vec![4; SECTOR])?;
     cluster.signal(holdfast_tests::process::Signal::Terminate)?;
     session.wait_for(|event| match event {
-        Event::Async {
-            event: LOGOUT_REQUEST,
-            ..
-        } => Some(()),
+        Event::Async { event: LOGOUT_REQUEST, .. } => Some(()),
         _ => None,
     })?;
     ensure!(session.log_out()? == 0);
-    let status = cluster.stop()?;
+    let status = cluster.wait_for_end()?;
     ensure!(status.success(), "{status}");
     cluster.start()?;
     let mut session = log_in(&cluster, "disk0")?;
@@ -67,10 +60,7 @@ fn restart_when_volumes_exist_then_same_identity_and_content() -> Result<()> {
     let identity = |cluster: &Cluster| -> Result<Vec<Vec<u8>>> {
         let mut session = log_in(cluster, "disk0")?;
         let pages = [None, Some(0x80), Some(0x83)].map(holdfast_tests::initiator::Command::inquiry);
-        pages
-            .into_iter()
-            .map(|command| Ok(session.execute(command)?.data_in))
-            .collect()
+        pages.into_iter().map(|command| Ok(session.execute(command)?.data_in)).collect()
     };
     let before = identity(&cluster)?;
     ensure!(before.iter().all(|page| !page.is_empty()));
@@ -106,9 +96,7 @@ fn admin_http_when_running_then_health_readiness_and_metrics() -> Result<()> {
     let metrics = cluster.metrics()?;
     let histogram = metrics.names().find(|name| {
         name.starts_with("holdfast_gateway_command_duration_seconds_count")
-            && ["disk0", "write", crate::support::initiator()]
-                .iter()
-                .all(|label| name.contains(label))
+            && ["disk0", "write", crate::support::initiator()].iter().all(|label| name.contains(label))
     });
     ensure!(histogram.is_some(), "{:?}", metrics.names().collect::<Vec<_>>());
     Ok(())

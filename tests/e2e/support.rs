@@ -32,12 +32,7 @@ pub(crate) fn write(session: &mut Session, lba: u64, data: Vec<u8>) -> Result<()
 /// Reads `blocks` logical blocks; fails unless it gets GOOD.
 pub(crate) fn read(session: &mut Session, lba: u64, blocks: u32) -> Result<Vec<u8>> {
     let read = session.execute(Command::read_16(lba, blocks, SECTOR))?;
-    ensure!(
-        read.is_good(),
-        "READ at {lba}: {:02x} {:02x?}",
-        read.status,
-        read.sense
-    );
+    ensure!(read.is_good(), "READ at {lba}: {:02x} {:02x?}", read.status, read.sense);
     Ok(read.data_in)
 }
 

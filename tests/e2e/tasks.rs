@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use holdfast_tests::cluster::Cluster;
 use holdfast_tests::initiator::scsi::status;
-use holdfast_tests::initiator::{Command, Event, Session};
+use holdfast_tests::initiator::session::ReadyToTransfer;
+use holdfast_tests::initiator::{Command, Event, Login, Session};
 
 use crate::support::{SECTOR, log_in, read, settle, write};
 
@@ -18,16 +19,25 @@ const TASK_REASSIGN: u8 = 8;
 const COMPLETE: u8 = 0;
 const TASK_DOES_NOT_EXIST: u8 = 1;
 const REASSIGN_NOT_SUPPORTED: u8 = 4;
-const REJECTED: u8 = 255;
+const FUNCTION_NOT_SUPPORTED: u8 = 5;
 
-/// A write of 1 MiB that gets no more of its data than went with the command.
-fn begin_unfinished_write(session: &mut Session, lba: u64) -> Result<u32> {
+/// A session with one R2T at a time, which it leaves unanswered.
+fn log_in_holding_r2t(cluster: &Cluster) -> Result<Session> {
+    let login = Login::to(&cluster.target("disk0")?).with("MaxOutstandingR2T", "1");
+    let mut session = login.connect(cluster.portal()?)?;
+    settle(&mut session)?;
     session.hold_r2t(true);
+    Ok(session)
+}
+
+/// A write of 1 MiB whose data stops at the first R2T.
+fn begin_unfinished_write(session: &mut Session, lba: u64) -> Result<ReadyToTransfer> {
     let tag = session.submit(Command::write_16(lba, vec![0xee; 1 << 20], SECTOR))?;
-    session.wait_for(|event| {
-        matches!(event, Event::ReadyToTransfer(r2t) if r2t.task_tag == tag).then_some(())
+    let r2t = session.wait_for(|event| match event {
+        Event::ReadyToTransfer(r2t) if r2t.task_tag == tag => Some(*r2t),
+        _ => None,
     })?;
-    Ok(tag)
+    Ok(r2t)
 }
 
 /// Fails if a completion of the task comes.
@@ -42,8 +52,8 @@ fn ensure_no_status(session: &mut Session, tag: u32) -> Result<()> {
 #[test]
 fn abort_task_when_it_waits_for_data_then_no_status_and_nothing_written() -> Result<()> {
     let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
-    let mut session = log_in(&cluster, "disk0")?;
-    let tag = begin_unfinished_write(&mut session, 0)?;
+    let mut session = log_in_holding_r2t(&cluster)?;
+    let tag = begin_unfinished_write(&mut session, 0)?.task_tag;
     ensure!(session.manage_tasks(ABORT_TASK, 0, Some(tag))? == COMPLETE);
     ensure_no_status(&mut session, tag)?;
     session.forget(tag);
@@ -58,16 +68,16 @@ fn abort_task_when_it_is_unknown_then_does_not_exist() -> Result<()> {
     // RefCmdSN is that of a command which was received and is over.
     ensure!(session.manage_tasks(ABORT_TASK, 0, Some(0x7777))? == TASK_DOES_NOT_EXIST);
     ensure!(session.manage_tasks(TASK_REASSIGN, 0, Some(0x7777))? == REASSIGN_NOT_SUPPORTED);
-    ensure!(session.manage_tasks(0x44, 0, None)? == REJECTED);
+    ensure!(session.manage_tasks(0x44, 0, None)? == FUNCTION_NOT_SUPPORTED);
     settle(&mut session)
 }
 
 #[test]
 fn abort_task_set_when_several_wait_then_none_gets_a_status() -> Result<()> {
     let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
-    let mut session = log_in(&cluster, "disk0")?;
+    let mut session = log_in_holding_r2t(&cluster)?;
     let tags = (0..4)
-        .map(|number| begin_unfinished_write(&mut session, number * 2048))
+        .map(|number| Ok(begin_unfinished_write(&mut session, number * 2048)?.task_tag))
         .collect::<Result<Vec<_>>>()?;
     ensure!(session.manage_tasks(ABORT_TASK_SET, 0, None)? == COMPLETE);
     for tag in tags {
@@ -82,13 +92,15 @@ fn abort_task_set_when_several_wait_then_none_gets_a_status() -> Result<()> {
 fn reset_when_another_initiator_asks_then_task_aborted_and_unit_attention() -> Result<()> {
     for function in [LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
         let cluster = Cluster::with_volumes(&["disk0=64MiB", "disk1=64MiB"])?;
-        let mut victim = log_in(&cluster, "disk0")?;
+        let mut victim = log_in_holding_r2t(&cluster)?;
         let mut stranger = log_in(&cluster, "disk1")?;
         let mut resetter = log_in(&cluster, "disk0")?;
-        let tag = begin_unfinished_write(&mut victim, 0)?;
+        let r2t = begin_unfinished_write(&mut victim, 0)?;
         ensure!(resetter.manage_tasks(function, 0, None)? == COMPLETE);
+        // The status waits for the data that was asked for, and none is asked for any more (RFC 7143, 4.2.3.3).
+        victim.answer(r2t)?;
         let ended = victim.wait_for(|event| match event {
-            Event::Completion(completion) if completion.task_tag == tag => Some(completion.clone()),
+            Event::Completion(completion) if completion.task_tag == r2t.task_tag => Some(completion.clone()),
             _ => None,
         })?;
         ensure!(ended.status == status::TASK_ABORTED, "TAS=1: {ended:02x?}");
@@ -99,10 +111,7 @@ fn reset_when_another_initiator_asks_then_task_aborted_and_unit_attention() -> R
             settle(session)?;
         }
         let other = stranger.execute(Command::test_unit_ready())?;
-        ensure!(
-            other.is_good(),
-            "another volume's session has noticed: {other:02x?}"
-        );
+        ensure!(other.is_good(), "another volume's session has noticed: {other:02x?}");
         ensure!(read(&mut victim, 0, 1)? == vec![0; SECTOR]);
     }
     Ok(())

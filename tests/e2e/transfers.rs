@@ -15,18 +15,12 @@ use crate::support::{SECTOR, log_in, read, settle, write};
 #[test]
 fn writes_when_parameters_vary_then_every_block_is_right() -> Result<()> {
     let cluster = Cluster::with_volumes(&["disk0=64MiB", "disk4k=64MiB,block-size=4096"])?;
-    let lengths = [
-        ("512", "512", "512"),
-        ("8192", "4096", "16384"),
-        ("262144", "65536", "1048576"),
-    ];
+    let lengths = [("512", "512", "512"), ("8192", "4096", "16384"), ("262144", "65536", "1048576")];
     for (volume, block_bytes) in [("disk0", 512), ("disk4k", 4096)] {
         for initial_r2t in ["Yes", "No"] {
             for immediate_data in ["Yes", "No"] {
                 for (receive, first_burst, max_burst) in lengths {
-                    let case = format!(
-                        "{volume} {initial_r2t} {immediate_data} {receive} {first_burst} {max_burst}"
-                    );
+                    let case = format!("{volume} {initial_r2t} {immediate_data} {receive} {first_burst} {max_burst}");
                     let login = Login::to(&cluster.target(volume)?)
                         .with("InitialR2T", initial_r2t)
                         .with("ImmediateData", immediate_data)
@@ -52,9 +46,7 @@ fn one_case(cluster: &Cluster, login: &Login, block_bytes: u64) -> Result<()> {
     ensure!(session.execute(Command::unmap(0, blocks))?.is_good(), "UNMAP");
     let mut writer = Writer::new(seed, region_blocks, block_bytes, 16);
     let writes = u64::try_from(report::count(60, 600))?;
-    let outcome = writer
-        .run(&mut session, writes, &AtomicU64::new(0))
-        .with_context(|| format!("seed {seed}"))?;
+    let outcome = writer.run(&mut session, writes, &AtomicU64::new(0)).with_context(|| format!("seed {seed}"))?;
     ensure!(outcome == Outcome::Done, "disconnected");
     writer.check(&mut session).with_context(|| format!("seed {seed}"))
 }
@@ -67,15 +59,8 @@ fn read_when_expected_length_differs_then_residual_says_by_how_much() -> Result<
     let mut command = Command::read_16(0, 2, SECTOR);
     command.data_in_len_bytes = 4 * SECTOR;
     let short = session.execute(command.clone())?;
-    ensure!(
-        short.is_good() && short.data_in.len() == 2 * SECTOR,
-        "{short:02x?}"
-    );
-    ensure!(
-        short.residual == Residual::Underflow(1024),
-        "{:?}",
-        short.residual
-    );
+    ensure!(short.is_good() && short.data_in.len() == 2 * SECTOR, "{short:02x?}");
+    ensure!(short.residual == Residual::Underflow(1024), "{:?}", short.residual);
     command.data_in_len_bytes = SECTOR;
     let long = session.execute(command)?;
     ensure!(long.data_in == vec![5; SECTOR], "{} bytes", long.data_in.len());
@@ -92,10 +77,7 @@ fn write_when_expected_length_is_longer_then_underflow_and_no_more_is_written() 
     let written = session.execute(command)?;
     ensure!(written.residual == Residual::Underflow(1024), "{written:02x?}");
     let expected = [vec![6; 2 * SECTOR], vec![0; 2 * SECTOR]].concat();
-    ensure!(
-        read(&mut session, 0, 4)? == expected,
-        "more was written than the CDB says"
-    );
+    ensure!(read(&mut session, 0, 4)? == expected, "more was written than the CDB says");
     Ok(())
 }
 
@@ -106,16 +88,8 @@ fn unmap_when_done_then_zeros() -> Result<()> {
     write(&mut session, 0, vec![1; 128 * 1024])?;
     ensure!(session.execute(Command::unmap(16, 64))?.is_good());
     let data = read(&mut session, 0, 256)?;
-    let zeros = data
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == 0)
-        .map(|(at, _)| at / SECTOR);
-    ensure!(
-        zeros.clone().min() == Some(16) && zeros.clone().max() == Some(79),
-        "{:?}",
-        zeros.max()
-    );
+    let zeros = data.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at / SECTOR);
+    ensure!(zeros.clone().min() == Some(16) && zeros.clone().max() == Some(79), "{:?}", zeros.max());
     Ok(())
 }
 
@@ -123,9 +97,7 @@ fn unmap_when_done_then_zeros() -> Result<()> {
 fn capacity_when_block_size_is_4096_then_libiscsi_sees_it() -> Result<()> {
     let cluster = Cluster::with_volumes(&["disk4k=64MiB,block-size=4096", "disk0=64MiB"])?;
     for (volume, last, length) in [("disk4k", "16383", "4096"), ("disk0", "131071", "512")] {
-        let shown = tools::iscsi_readcapacity16(&cluster.url(volume)?)?
-            .succeeded()?
-            .output();
+        let shown = tools::iscsi_readcapacity16(&cluster.url(volume)?)?.succeeded()?.output();
         ensure!(shown.contains(last) && shown.contains(length), "{shown}");
     }
     Ok(())

@@ -179,7 +179,15 @@ impl Cluster {
         Ok(status)
     }
 
-    /// Freezes or wakes the process.
+    /// Waits for the process to end by itself; returns how.
+    pub fn wait_for_end(&mut self) -> Result<ExitStatus> {
+        let server = self.server()?;
+        let status = wait::until("the end of the process", STOP_DEADLINE, || server.exited())?;
+        self.running = None;
+        Ok(status)
+    }
+
+    /// Sends the process a signal.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         self.server()?.signal(signal)
     }
@@ -215,12 +223,12 @@ impl Cluster {
 
     /// The URL of a volume, as libiscsi and qemu take it.
     pub fn url(&self, volume: &str) -> Result<String> {
-        Ok(format!("iscsi://{}/{}/0", self.portal()?, self.target(volume)?))
+        self.url_at(self.portal()?, volume)
     }
 
-    /// The URL of a volume with a user and a secret.
-    pub fn url_with_chap(&self, volume: &str, user: &str, secret: &str) -> Result<String> {
-        Ok(format!("iscsi://{user}%{secret}@{}/{}/0", self.portal()?, self.target(volume)?))
+    /// The URL of a volume at another address than the portal's: that of a relay, or with `user%secret@` before it.
+    pub fn url_at(&self, portal: impl std::fmt::Display, volume: &str) -> Result<String> {
+        Ok(format!("iscsi://{portal}/{}/0", self.target(volume)?))
     }
 
     /// The gateway's metrics.

@@ -5,7 +5,7 @@
 //! - [`initiator`] is an iSCSI initiator written from the RFCs alone. It shares no code with the target, checks every
 //!   sequence number it is sent, and can send what no honest initiator would.
 //! - [`verify`] writes blocks that name the write they came from, and judges what is read after a crash.
-//! - [`tools`] drives the initiators of others: libiscsi's utilities and qemu-img.
+//! - [`tools`] drives the initiators of others: libiscsi's utilities and qemu-img; [`relay`] holds their sessions open.
 //!
 //! Nothing here sleeps to let something happen: [`wait`] waits for conditions, with a deadline. The tests themselves
 //! are in `tests/e2e`, one binary with a module for each subject.
@@ -16,6 +16,7 @@ pub mod http;
 pub mod initiator;
 pub mod process;
 pub mod random;
+pub mod relay;
 pub mod report;
 pub mod split;
 pub mod tools;

@@ -58,6 +58,12 @@ pub fn qemu_img_into(url: &str, image: &Path) -> Result<Finished> {
     tool("qemu-img", options.into_iter().chain([OsStr::new(url), image.as_os_str()]))
 }
 
+/// `qemu-io` on a disk that is described by options (`driver=iscsi,...`); fails when a command does.
+pub fn qemu_io(image: &str, commands: &[&str]) -> Result<Finished> {
+    let commands = commands.iter().flat_map(|command| ["-c", command]);
+    tool("qemu-io", ["--image-opts", image].into_iter().chain(commands))
+}
+
 /// Makes an ext4 image of `size` (as mke2fs takes it) with the files of `folder` in it.
 pub fn make_ext4(image: &Path, size: &str, folder: &Path) -> Result<Finished> {
     let options = ["-q", "-t", "ext4", "-d"].map(OsStr::new);

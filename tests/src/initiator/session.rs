@@ -4,13 +4,13 @@
 //! and pings on the way. What the target numbers is checked against what the RFC makes of it.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::login::Negotiated;
 use super::pdu::{Bhs, FINAL, IMMEDIATE, NO_TAG, Pdu, lun_bytes, request, response};
 use super::scsi::{Command, Sense, status};
 use super::text;
-use super::wire::{Wire, WireError};
+use super::wire::{DEFAULT_TIMEOUT, Wire, WireError};
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -370,13 +370,16 @@ impl Session {
                 return Ok(found);
             }
         }
-        loop {
+        let started = Instant::now();
+        while started.elapsed() < DEFAULT_TIMEOUT {
             let event = self.receive_event()?;
             if let Some(found) = wanted(&event) {
                 return Ok(found);
             }
             self.stash.push_back(event);
         }
+        // The target is alive and pings; what is waited for does not come all the same.
+        Err(WireError::TimedOut.into())
     }
 
     /// Sends a command and waits for its end.

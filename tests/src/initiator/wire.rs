@@ -8,7 +8,7 @@ use super::crc32c::{Crc32c, crc32c};
 use super::pdu::{Bhs, Pdu};
 
 /// How long a read may take before the test fails.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why no PDU came.
 #[derive(Debug)]
