@@ -23,7 +23,8 @@ pids=()
 take_down() {
     local pid
     for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || continue
+        # tgtd stays when it is asked to go while it has a target.
+        kill -9 "$pid" 2>/dev/null || continue
         wait "$pid" 2>/dev/null || true
     done
     rm -rf "$scratch"
@@ -75,9 +76,12 @@ compare() {
     local title=$1 volume=$2 lun=$3
     shift 3
     printf '\n== %s\n' "$title"
+    # In the background, so that a signal is handled at once and not when the judge has ended.
     python3 "$judge" "ours=iscsi://$holdfast_portal/iqn.2026-11.io.holdfast:$volume/0" \
         "tgt=iscsi://127.0.0.1:$tgt_port/iqn.2026-11.io.holdfast:tgt/$lun" \
-        --pids "ours=$holdfast_pid" --pids "tgt=$tgt_pid" --json "$scratch/$volume.json" "$@"
+        --pids "ours=$holdfast_pid" --pids "tgt=$tgt_pid" --json "$scratch/$volume.json" "$@" &
+    pids+=($!)
+    wait $!
     python3 - "$scratch/$volume.json" <<'PYTHON'
 import json, math, sys
 cases = json.load(open(sys.argv[1]))

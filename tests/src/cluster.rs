@@ -34,7 +34,7 @@ impl Options {
         Self { volumes: volumes.iter().map(|volume| (*volume).to_owned()).collect(), ..Self::default() }
     }
 
-    /// With this access file. Secret files that it names are put beside it by [`Cluster::prepare`].
+    /// With this access file. Secret files that it names are put beside it by [`Cluster::put_secret`].
     #[must_use]
     pub fn access(mut self, toml: &str) -> Self {
         self.access = Some(toml.to_owned());
