@@ -54,9 +54,7 @@ impl ClusterFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        serde_json::from_str(&text)
-            .map(Some)
-            .with_context(|| format!("{} is damaged", path.display()))
+        serde_json::from_str(&text).map(Some).with_context(|| format!("{} is damaged", path.display()))
     }
 
     /// Writes the file, whole or not at all.

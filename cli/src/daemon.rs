@@ -22,13 +22,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    ) {
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         info!(%error, limit = limit.current, "cannot raise the limit of open files");
     }
 }

@@ -38,10 +38,7 @@ impl Endpoint {
         let (address, hint) = match (&self.endpoint, self.dev_cluster()?) {
             (Some(address), _) => (address.clone(), String::new()),
             (None, Some(cluster)) => {
-                let node = cluster
-                    .nodes
-                    .first()
-                    .context("cluster.json names no storage node")?;
+                let node = cluster.nodes.first().context("cluster.json names no storage node")?;
                 (node.grpc.clone(), stale_hint(&self.data_dir))
             }
             (None, None) => (DEFAULT_ENDPOINT.to_owned(), nothing_runs_hint(&self.data_dir)),
@@ -56,10 +53,7 @@ impl Endpoint {
 }
 
 fn stale_hint(data_dir: &Path) -> String {
-    format!(
-        " (from {}/cluster.json; is `holdfast dev` still running?)",
-        data_dir.display()
-    )
+    format!(" (from {}/cluster.json; is `holdfast dev` still running?)", data_dir.display())
 }
 
 fn nothing_runs_hint(data_dir: &Path) -> String {

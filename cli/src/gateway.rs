@@ -43,12 +43,8 @@ pub(crate) fn run(options: Options) -> Result<()> {
         Some(path) => AccessRules::read(path)?,
         None => AccessRules::default(),
     };
-    let endpoint = Endpoint::from_shared(format!("http://{}", options.storage)).with_context(|| {
-        format!(
-            "--storage {:?} is not an address; write HOST:PORT",
-            options.storage
-        )
-    })?;
+    let endpoint = Endpoint::from_shared(format!("http://{}", options.storage))
+        .with_context(|| format!("--storage {:?} is not an address; write HOST:PORT", options.storage))?;
     let endpoint = tuned_endpoint(endpoint);
     let portal = daemon::listen(options.iscsi_listen, "iSCSI", "--iscsi-listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;

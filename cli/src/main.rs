@@ -3,6 +3,8 @@
 //! Each command has a file or folder of its own; this one only reads arguments and reports errors. It is the one crate with
 //! an allocator and with `anyhow`: errors end here, as a line for a person.
 
+#![allow(clippy::print_stdout, reason = "standard output is where a command answers")]
+
 mod cluster_file;
 mod daemon;
 mod dev;

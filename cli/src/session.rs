@@ -43,9 +43,7 @@ async fn list(options: ListOptions) -> Result<()> {
         None => {
             let cluster = options.endpoint.dev_cluster()?;
             let entry = cluster.and_then(|cluster| cluster.gateways.into_iter().next());
-            entry
-                .context("no `holdfast dev` runs here; name a gateway with --gateway HOST:PORT")?
-                .http
+            entry.context("no `holdfast dev` runs here; name a gateway with --gateway HOST:PORT")?.http
         }
     };
     let document = get_json(&gateway, "/sessions").await?;
@@ -55,10 +53,7 @@ async fn list(options: ListOptions) -> Result<()> {
     }
     let none = Vec::new();
     let sessions = document["sessions"].as_array().unwrap_or(&none);
-    println!(
-        "{:>5}  {:<40} {:<40} {:<22} AUTH",
-        "ID", "INITIATOR", "TARGET", "PEER"
-    );
+    println!("{:>5}  {:<40} {:<40} {:<22} AUTH", "ID", "INITIATOR", "TARGET", "PEER");
     for session in sessions {
         println!(
             "{:>5}  {:<40} {:<40} {:<22} {}",

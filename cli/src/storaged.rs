@@ -32,16 +32,11 @@ pub(crate) fn run(options: Options) -> Result<()> {
     let grpc = daemon::listen(options.listen, "gRPC", "--listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
-        let storaged = Storaged::open(Config {
-            data_dir: options.data_dir,
-            ..Config::default()
-        })?;
+        let storaged = Storaged::open(Config { data_dir: options.data_dir, ..Config::default() })?;
         let node = storaged.serve(grpc, http)?;
         info!(grpc = %node.grpc(), http = %node.http(), "storage node is ready");
         daemon::stop_signal().await?;
         node.stop().await;
-        storaged
-            .close()
-            .context("the data directory could not be closed in order")
+        storaged.close().context("the data directory could not be closed in order")
     })
 }

@@ -21,9 +21,7 @@ enum Format {
 }
 
 fn parse_filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text)
-        .map(|_| text.to_owned())
-        .map_err(|error| error.to_string())
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Starts logging. The filter has been checked when the arguments were read.
@@ -33,9 +31,7 @@ pub(crate) fn start(options: &Options) {
         .with_writer(std::io::stderr)
         .with_target(false);
     match options.log_format {
-        Format::Text => builder
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
+        Format::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         Format::Json => builder.json().init(),
     }
 }

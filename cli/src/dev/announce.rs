@@ -22,51 +22,22 @@ fn write(text: &mut String, cluster: &ClusterFile, data_dir: &Path) -> std::fmt:
     let portal = &gateway.portal;
     for volume in &cluster.volumes {
         let size = SizeBytes::new(volume.size_bytes).map_or(String::new(), |size| size.to_string());
-        writeln!(
-            text,
-            "  {:<9} iscsi://{portal}/{}/{}  ({size})",
-            "target", volume.target, volume.lun
-        )?;
+        writeln!(text, "  {:<9} iscsi://{portal}/{}/{}  ({size})", "target", volume.target, volume.lun)?;
     }
     writeln!(text)?;
     if let Some(volume) = cluster.volumes.first() {
         let target = &volume.target;
-        writeln!(
-            text,
-            "  attach    sudo iscsiadm -m discovery -t sendtargets -p {portal}"
-        )?;
-        writeln!(
-            text,
-            "            sudo iscsiadm -m node -T {target} -p {portal} --login"
-        )?;
-        writeln!(
-            text,
-            "  detach    sudo iscsiadm -m node -T {target} -p {portal} --logout"
-        )?;
+        writeln!(text, "  attach    sudo iscsiadm -m discovery -t sendtargets -p {portal}")?;
+        writeln!(text, "            sudo iscsiadm -m node -T {target} -p {portal} --login")?;
+        writeln!(text, "  detach    sudo iscsiadm -m node -T {target} -p {portal} --logout")?;
     }
     writeln!(text)?;
     writeln!(text, "  metrics   http://{}/metrics", gateway.http)?;
     for node in &cluster.nodes {
-        writeln!(
-            text,
-            "            http://{}/metrics  (storage node {})",
-            node.http, node.id
-        )?;
+        writeln!(text, "            http://{}/metrics  (storage node {})", node.http, node.id)?;
     }
-    writeln!(
-        text,
-        "  health    http://{0}/healthz  http://{0}/readyz",
-        gateway.http
-    )?;
-    writeln!(
-        text,
-        "  sessions  holdfast session list   or   http://{}/sessions",
-        gateway.http
-    )?;
+    writeln!(text, "  health    http://{0}/healthz  http://{0}/readyz", gateway.http)?;
+    writeln!(text, "  sessions  holdfast session list   or   http://{}/sessions", gateway.http)?;
     writeln!(text)?;
-    writeln!(
-        text,
-        "  Data is in {} and stays there. Stop with Ctrl-C.",
-        data_dir.display()
-    )
+    writeln!(text, "  Data is in {} and stays there. Stop with Ctrl-C.", data_dir.display())
 }

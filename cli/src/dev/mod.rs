@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Folder for all data; made if it does not exist, kept over restarts
     #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Volume to have, made if it does not exist: NAME=SIZE[,block-size=512|4096][,kind=disk|null][,read-only].
+    /// Volume to have, made if it does not exist: `NAME=SIZE[,block-size=512|4096][,kind=disk|null][,read-only]`.
     /// Repeatable. A fresh data directory gets disk0=1GiB without it
     #[arg(long = "volume", value_name = "SPEC")]
     volumes: Vec<VolumeSpec>,
@@ -53,16 +53,10 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options) -> Result<()> {
     if options.nodes != 1 {
-        bail!(
-            "--nodes {}: this version runs one storage node; use --nodes 1",
-            options.nodes
-        );
+        bail!("--nodes {}: this version runs one storage node; use --nodes 1", options.nodes);
     }
     if options.gateways != 1 {
-        bail!(
-            "--gateways {}: this version runs one gateway; use --gateways 1",
-            options.gateways
-        );
+        bail!("--gateways {}: this version runs one gateway; use --gateways 1", options.gateways);
     }
     let access = match &options.access {
         Some(path) => AccessRules::read(path)?,
@@ -75,10 +69,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
 fn refuse_names_twice(volumes: &[VolumeSpec]) -> Result<()> {
     for (index, spec) in volumes.iter().enumerate() {
         if volumes.iter().take(index).any(|other| other.name == spec.name) {
-            bail!(
-                "--volume {}: this name is given twice; each volume needs its own",
-                spec.name
-            );
+            bail!("--volume {}: this name is given twice; each volume needs its own", spec.name);
         }
     }
     Ok(())
@@ -92,10 +83,8 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
     let grpc = daemon::listen(local(0), "gRPC", "--iscsi-port")?;
     let node_http = daemon::listen(local(0), "HTTP", "--iscsi-port")?;
 
-    let storaged = Storaged::open(StoragedConfig {
-        data_dir: options.data_dir.join("node1"),
-        ..StoragedConfig::default()
-    })?;
+    let storaged =
+        Storaged::open(StoragedConfig { data_dir: options.data_dir.join("node1"), ..StoragedConfig::default() })?;
     ClusterFile::remove(&options.data_dir)?;
     let volumes = ensure_volumes(&*storaged.store(), &options.volumes)?;
     let node = storaged.serve(grpc, node_http)?;
@@ -124,12 +113,7 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
             http: gateway.http().to_string(),
             pid,
         }],
-        nodes: vec![NodeEntry {
-            id: 1,
-            grpc: node.grpc().to_string(),
-            http: node.http().to_string(),
-            pid,
-        }],
+        nodes: vec![NodeEntry { id: 1, grpc: node.grpc().to_string(), http: node.http().to_string(), pid }],
         volumes: volumes
             .iter()
             .map(|volume| VolumeEntry {
@@ -147,9 +131,7 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
     ClusterFile::remove(&options.data_dir)?;
     gateway.stop().await;
     node.stop().await;
-    storaged
-        .close()
-        .context("the data directory could not be closed in order")?;
+    storaged.close().context("the data directory could not be closed in order")?;
     Ok(())
 }
 
@@ -184,19 +166,13 @@ fn ensure_volumes(store: &dyn Store, wanted: &[VolumeSpec]) -> Result<Vec<Volume
 fn compare(volume: &VolumeRecord, spec: &VolumeSpec) -> Result<()> {
     let name = &spec.name;
     let differs = |what: &str, has: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
-        bail!(
-            "volume {name} exists with {what} {has}, not {wanted}; leave --volume {name} out, or choose another name"
-        )
+        bail!("volume {name} exists with {what} {has}, not {wanted}; leave --volume {name} out, or choose another name")
     };
     if volume.size_bytes != spec.size.get() {
         return differs("a size of", &volume.size_bytes, &spec.size.get());
     }
     if volume.block_size != spec.block_size {
-        return differs(
-            "a block size of",
-            &volume.block_size.bytes(),
-            &spec.block_size.bytes(),
-        );
+        return differs("a block size of", &volume.block_size.bytes(), &spec.block_size.bytes());
     }
     if volume.kind != spec.kind {
         return differs("kind", &kind_name(volume.kind), &kind_name(spec.kind));

@@ -27,16 +27,8 @@ impl FromStr for VolumeSpec {
             .and_then(|first| first.split_once('='))
             .ok_or_else(|| anyhow!("write NAME=SIZE, for example disk0=10GiB"))?;
         let name = name.parse::<VolumeName>()?;
-        let size = size
-            .parse::<SizeBytes>()
-            .map_err(|error| anyhow!("size {size:?}: {error}"))?;
-        let mut spec = Self {
-            name,
-            size,
-            block_size: BlockSize::default(),
-            kind: Kind::Disk,
-            read_only: false,
-        };
+        let size = size.parse::<SizeBytes>().map_err(|error| anyhow!("size {size:?}: {error}"))?;
+        let mut spec = Self { name, size, block_size: BlockSize::default(), kind: Kind::Disk, read_only: false };
         for part in parts {
             match part.split_once('=') {
                 Some(("block-size", value)) => spec.block_size = value.parse()?,

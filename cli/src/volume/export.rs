@@ -29,10 +29,7 @@ pub(super) struct Sink {
 impl Sink {
     pub(super) fn create(path: &Path, overwrite: bool) -> Result<Self> {
         if path.exists() && !overwrite {
-            bail!(
-                "{} exists; choose another name, or add --overwrite",
-                path.display()
-            );
+            bail!("{} exists; choose another name, or add --overwrite", path.display());
         }
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
@@ -43,12 +40,7 @@ impl Sink {
             .truncate(true)
             .open(&partial)
             .with_context(|| format!("cannot make {}", partial.display()))?;
-        Ok(Self {
-            path: path.to_owned(),
-            partial,
-            file,
-            whole: false,
-        })
+        Ok(Self { path: path.to_owned(), partial, file, whole: false })
     }
 
     /// Gives the file its name. It is on disk then.
@@ -103,9 +95,5 @@ pub(super) async fn run(channel: Channel, volume: &Volume, sink: Sink) -> Result
     }
     bar.finish_and_clear();
     sink.finish(volume.size_bytes)?;
-    Ok(Moved {
-        sha256: hex(&hash.finalize()),
-        total_bytes: volume.size_bytes,
-        data_bytes,
-    })
+    Ok(Moved { sha256: hex(&hash.finalize()), total_bytes: volume.size_bytes, data_bytes })
 }

@@ -36,15 +36,10 @@ impl Source {
     pub(super) fn open(path: &Path, volume: &Volume) -> Result<Self> {
         let shown = path.display();
         let mut file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
-        let len_bytes = file
-            .seek(SeekFrom::End(0))
-            .with_context(|| format!("cannot measure {shown}"))?;
-        file.seek(SeekFrom::Start(0))
-            .with_context(|| format!("cannot read {shown}"))?;
+        let len_bytes = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot measure {shown}"))?;
+        file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {shown}"))?;
         if let Some(format) = foreign_format(&mut file).with_context(|| format!("cannot read {shown}"))? {
-            bail!(
-                "{shown} is a {format} image; make it raw first: qemu-img convert -O raw {shown} {shown}.raw"
-            );
+            bail!("{shown} is a {format} image; make it raw first: qemu-img convert -O raw {shown} {shown}.raw");
         }
         if len_bytes > volume.size_bytes {
             bail!(
@@ -58,15 +53,9 @@ impl Source {
         }
         let block = u64::from(volume.block_size);
         if block == 0 || !len_bytes.is_multiple_of(block) {
-            bail!(
-                "{shown} has {len_bytes} bytes, which is not a multiple of the volume's block size, {block}"
-            );
+            bail!("{shown} has {len_bytes} bytes, which is not a multiple of the volume's block size, {block}");
         }
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            len_bytes,
-        })
+        Ok(Self { path: path.to_owned(), file, len_bytes })
     }
 
     /// The next stretch from `at`: whether it is data, and where it ends.
@@ -112,22 +101,10 @@ pub(super) async fn run(channel: Channel, volume: &Volume, mut source: Source) -
     while at < source.len_bytes {
         let (is_data, end) = source.stretch(at)?;
         // A stretch that ends inside a request's block is data to the end of the block.
-        let end = if is_data {
-            end.next_multiple_of(4096).min(source.len_bytes)
-        } else {
-            end - end % 4096
-        };
+        let end = if is_data { end.next_multiple_of(4096).min(source.len_bytes) } else { end - end % 4096 };
         if end <= at {
             let end = (at + 4096).min(source.len_bytes);
-            at = copy(
-                &mut pipeline,
-                &mut source,
-                &mut hash,
-                at,
-                end,
-                &bar,
-            )
-            .await?;
+            at = copy(&mut pipeline, &mut source, &mut hash, at, end, &bar).await?;
             data_bytes += 4096;
         } else if is_data {
             data_bytes += end - at;
@@ -142,11 +119,7 @@ pub(super) async fn run(channel: Channel, volume: &Volume, mut source: Source) -
         bar.inc(pipeline.answer().await?.len);
     }
     bar.finish_and_clear();
-    Ok(Moved {
-        sha256: hex(&hash.finalize()),
-        total_bytes: source.len_bytes,
-        data_bytes,
-    })
+    Ok(Moved { sha256: hex(&hash.finalize()), total_bytes: source.len_bytes, data_bytes })
 }
 
 async fn copy(

@@ -99,39 +99,20 @@ pub(crate) fn run(command: Command) -> Result<()> {
 async fn list(options: ListOptions) -> Result<()> {
     let channel = options.endpoint.connect().await?;
     let mut client = VolumesClient::new(channel);
-    let volumes = client
-        .list(ListRequest {})
-        .await
-        .map_err(said)?
-        .into_inner()
-        .volumes;
+    let volumes = client.list(ListRequest {}).await.map_err(said)?.into_inner().volumes;
     let mut rows = Vec::with_capacity(volumes.len());
     for volume in volumes {
-        let request = GetRequest {
-            name: volume.name.clone(),
-        };
-        let usage = client
-            .get(request)
-            .await
-            .map_err(said)?
-            .into_inner()
-            .usage
-            .unwrap_or_default();
+        let request = GetRequest { name: volume.name.clone() };
+        let usage = client.get(request).await.map_err(said)?.into_inner().usage.unwrap_or_default();
         rows.push((volume, usage));
     }
     match options.output {
         Output::Json => {
-            let list: Vec<_> = rows
-                .iter()
-                .map(|(volume, usage)| as_json(volume, usage))
-                .collect();
+            let list: Vec<_> = rows.iter().map(|(volume, usage)| as_json(volume, usage)).collect();
             println!("{}", serde_json::to_string_pretty(&json!({ "volumes": list }))?);
         }
         Output::Table => {
-            println!(
-                "{:<32} {:>12} {:>12} {:>6} {:<5} TARGET",
-                "NAME", "SIZE", "USED", "BLOCK", "KIND"
-            );
+            println!("{:<32} {:>12} {:>12} {:>6} {:<5} TARGET", "NAME", "SIZE", "USED", "BLOCK", "KIND");
             for (volume, usage) in rows {
                 println!(
                     "{:<32} {:>12} {:>12} {:>6} {:<5} {TARGET_PREFIX}{}",
@@ -184,10 +165,7 @@ async fn create(options: CreateOptions) -> Result<()> {
         read_only: options.read_only,
     };
     VolumesClient::new(channel).create(request).await.map_err(said)?;
-    println!(
-        "volume {} of {} is there; target {TARGET_PREFIX}{}",
-        options.name, options.size, options.name
-    );
+    println!("volume {} of {} is there; target {TARGET_PREFIX}{}", options.name, options.size, options.name);
     Ok(())
 }
 
@@ -197,23 +175,14 @@ async fn import(options: ImportOptions) -> Result<()> {
     let source = import::Source::open(&options.file, &volume)?;
     refuse_in_use(&options.endpoint, &volume).await?;
     if usage.allocated_bytes > 0 && !options.yes {
-        let question = format!(
-            "volume {} holds {}. Write over it?",
-            volume.name,
-            size(usage.allocated_bytes)
-        );
+        let question = format!("volume {} holds {}. Write over it?", volume.name, size(usage.allocated_bytes));
         if !confirmed(&question)? {
             bail!("nothing was changed");
         }
     }
     let done = import::run(channel, &volume, source).await?;
     println!("{}  {}", done.sha256, options.file.display());
-    println!(
-        "{} imported into volume {}, {} of it data",
-        size(done.total_bytes),
-        volume.name,
-        size(done.data_bytes)
-    );
+    println!("{} imported into volume {}, {} of it data", size(done.total_bytes), volume.name, size(done.data_bytes));
     Ok(())
 }
 
@@ -223,28 +192,15 @@ async fn export(options: ExportOptions) -> Result<()> {
     let sink = export::Sink::create(&options.file, options.overwrite)?;
     let done = export::run(channel, &volume, sink).await?;
     println!("{}  {}", done.sha256, options.file.display());
-    println!(
-        "{} exported from volume {}, {} of it data",
-        size(done.total_bytes),
-        volume.name,
-        size(done.data_bytes)
-    );
+    println!("{} exported from volume {}, {} of it data", size(done.total_bytes), volume.name, size(done.data_bytes));
     Ok(())
 }
 
 /// The volume of that name, which has to be one with content.
 async fn find(channel: &Channel, name: &VolumeName) -> Result<(Volume, Usage)> {
-    let request = GetRequest {
-        name: name.to_string(),
-    };
-    let answer = VolumesClient::new(channel.clone())
-        .get(request)
-        .await
-        .map_err(said)?
-        .into_inner();
-    let volume = answer
-        .volume
-        .context("the storage node gave an answer without a volume")?;
+    let request = GetRequest { name: name.to_string() };
+    let answer = VolumesClient::new(channel.clone()).get(request).await.map_err(said)?.into_inner();
+    let volume = answer.volume.context("the storage node gave an answer without a volume")?;
     if volume.kind() != VolumeKind::Disk {
         bail!("volume {name} is of kind {} and keeps no data", kind(&volume));
     }
@@ -260,11 +216,7 @@ async fn refuse_in_use(endpoint: &Endpoint, volume: &Volume) -> Result<()> {
     for gateway in &cluster.gateways {
         let initiators = initiators_of(&gateway.http, &target).await?;
         if !initiators.is_empty() {
-            bail!(
-                "volume {} is in use by {}; log the hosts out first",
-                volume.name,
-                initiators.join(", ")
-            );
+            bail!("volume {} is in use by {}; log the hosts out first", volume.name, initiators.join(", "));
         }
     }
     Ok(())

@@ -54,24 +54,14 @@ impl Pipeline {
             lane: 0,
             name: "holdfast volume".to_owned(),
         };
-        let (_, sender, receiver) = connect(channel, hello)
-            .await
-            .context("cannot open a stream to the storage node")?;
-        Ok(Self {
-            volume,
-            incarnation,
-            sender,
-            receiver,
-            next_id: 1,
-            asked: VecDeque::new(),
-        })
+        let (_, sender, receiver) =
+            connect(channel, hello).await.context("cannot open a stream to the storage node")?;
+        Ok(Self { volume, incarnation, sender, receiver, next_id: 1, asked: VecDeque::new() })
     }
 
     /// Bytes from `offset` that fit into one request, of `remaining_bytes`.
     pub(super) fn step(offset: u64, remaining_bytes: u64, most_bytes: u64) -> u64 {
-        remaining_bytes
-            .min(most_bytes)
-            .min(SHARD_BYTES - offset % SHARD_BYTES)
+        remaining_bytes.min(most_bytes).min(SHARD_BYTES - offset % SHARD_BYTES)
     }
 
     /// Whether another request may be asked before an answer is taken.
@@ -93,35 +83,20 @@ impl Pipeline {
             shard: ShardIndex::of_offset(offset).context("offset out of range")?.0,
             epoch: ONLY_EPOCH,
             term: ONLY_EPOCH,
-            op: OpId {
-                incarnation: Incarnation(self.incarnation),
-                lane: 0,
-                sequence: id,
-                part: 0,
-            },
+            op: OpId { incarnation: Incarnation(self.incarnation), lane: 0, sequence: id, part: 0 },
             acked_below: self.asked.front().map_or(id, |oldest| oldest.id),
             nexus: 0,
             path_epoch: ONLY_EPOCH,
             kind,
             offset,
             len,
-            checksums: if kind == Kind::Write {
-                checksum::of_pieces(offset, &data)
-            } else {
-                Vec::new()
-            },
+            checksums: if kind == Kind::Write { checksum::of_pieces(offset, &data) } else { Vec::new() },
             payload: data,
         };
         if self.sender.send(&request).is_err() {
             bail!("the storage node has closed the stream");
         }
-        self.asked.push_back(Asked {
-            id,
-            kind,
-            offset,
-            len,
-            reply: None,
-        });
+        self.asked.push_back(Asked { id, kind, offset, len, reply: None });
         Ok(())
     }
 
@@ -132,10 +107,7 @@ impl Pipeline {
             let reply = reply.context("the storage node has closed the stream")?;
             match self.asked.iter_mut().find(|asked| asked.id == reply.id) {
                 Some(asked) => asked.reply = Some(reply),
-                None => bail!(
-                    "the storage node answered request {}, which was never asked",
-                    reply.id
-                ),
+                None => bail!("the storage node answered request {}, which was never asked", reply.id),
             }
         }
         let asked = self.asked.pop_front().context("nothing was asked")?;
@@ -149,16 +121,11 @@ impl Pipeline {
         {
             bail!("at byte {}: the data was damaged on its way", asked.offset);
         }
-        Ok(Answer {
-            len: asked.len,
-            data: reply.payload,
-        })
+        Ok(Answer { len: asked.len, data: reply.payload })
     }
 }
 
 /// Tells two runs with the same process id apart; nothing is measured by it.
 fn started_nanoseconds() -> u32 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| time.subsec_nanos())
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos())
 }
