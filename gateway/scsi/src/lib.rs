@@ -15,6 +15,7 @@ mod cdb;
 mod inquiry;
 mod io;
 mod io_error;
+mod lba_status;
 mod lun;
 mod mode_sense;
 mod nexus;

@@ -22,10 +22,11 @@ pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
             range.len = range.len.min(sent - sent % block_bytes);
             BlockOperation::Write(range, data)
         }
+        // The host asks for a hole by the UNMAP bit, whatever the block says; hosts send zeros or leave the block undefined.
+        Operation::WriteSame { range, unmap: true, .. } => BlockOperation::Unmap(vec![bytes(range)]),
         Operation::WriteSame { range, .. } => {
-            // No data means zeros (NDOB). Zeros, whether UNMAP was asked for or not, become a hole, which reads the same
-            // and takes no space: with LBPRZ SBC leaves that to the device. Other data is written even if UNMAP was
-            // asked for, for a hole would not read like it.
+            // No data means zeros (NDOB). Zeros become a hole, which reads the same and takes no space: with LBPRZ SBC leaves
+            // that to the device.
             let block = super::tasks::contiguous(data);
             if block.iter().all(|byte| *byte == 0) {
                 BlockOperation::Unmap(vec![bytes(range)])

@@ -4,7 +4,7 @@ use super::{Command, Handler, Reservation, UnitAttentions};
 use crate::prepare::{Plan, PortCall, UnitCall};
 use crate::sense::Sense;
 use crate::{
-    capacity, inquiry, mode_sense, provisioning, read_write, report_luns, request_sense,
+    capacity, inquiry, lba_status, mode_sense, provisioning, read_write, report_luns, request_sense,
     supported_operations, supported_task_management, synchronize_cache, test_unit_ready, write_same,
 };
 
@@ -82,6 +82,13 @@ pub(crate) static COMMANDS: &[Command] = &[
         capacity::read_capacity_16,
     )
     .service_action(0x10),
+    on_unit(
+        "GET LBA STATUS",
+        &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        lba_status::get_lba_status,
+    )
+    .service_action(0x12)
+    .thin_only(),
     on_port("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0], report_luns::report_luns)
         .unit_attentions(UnitAttentions::PassedBy),
     on_unit(

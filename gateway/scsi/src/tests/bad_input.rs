@@ -59,6 +59,7 @@ const FIELDS: &[(u8, u8, &str, &str)] = &[
         "1f ffffffffffffffff ffffffff 01 00",
         "READ CAPACITY(16), SBC-3: PMI",
     ),
+    (0x9e, 0x12, "1f ffffffffffffffff ffffffff 00 00", "GET LBA STATUS, SBC-3"),
     (0xa0, 0, "00 ff 000000 ffffffff 00 00", "REPORT LUNS, SPC-4"),
     (
         0xa3,

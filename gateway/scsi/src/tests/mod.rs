@@ -5,6 +5,7 @@ mod attentions;
 mod bad_input;
 mod data_in;
 mod identity;
+mod lba_status;
 mod linux_probe;
 mod luns;
 mod medium;

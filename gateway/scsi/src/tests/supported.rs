@@ -27,6 +27,7 @@ const SUPPORTED: &[(u8, Option<u16>, u16)] = &[
     (0x91, None, 16),
     (0x93, None, 16),
     (0x9e, Some(0x10), 16),
+    (0x9e, Some(0x12), 16),
     (0xa0, None, 12),
     (0xa3, Some(0x0c), 12),
     (0xa3, Some(0x0d), 12),
@@ -110,7 +111,7 @@ fn commands_that_are_not_supported_say_so() {
     for options in 1..=3 {
         assert_eq!(host.data(&report(options, 0x85, 0)), hex("00 01 0000"));
     }
-    assert_eq!(host.data(&report(2, 0x9e, 0x12)), hex("00 01 0000"));
+    assert_eq!(host.data(&report(2, 0x9e, 0x14)), hex("00 01 0000"));
     for options in 4..=7 {
         assert_eq!(
             host.sense(&report(options, 0x28, 0)),
