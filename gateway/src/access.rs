@@ -101,14 +101,10 @@ struct CredentialForm {
 impl AccessRules {
     /// Reads an access file and the secrets that it names.
     pub fn read(path: &Path) -> Result<Self, AccessError> {
-        let text = std::fs::read_to_string(path).map_err(|source| AccessError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        let form: FileForm = toml::from_str(&text).map_err(|source| AccessError::Malformed {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| AccessError::Unreadable { path: path.to_owned(), source })?;
+        let form: FileForm =
+            toml::from_str(&text).map_err(|source| AccessError::Malformed { path: path.to_owned(), source })?;
         let reader = Reader { path };
         let discovery = match form.discovery {
             Some(ChapForm { chap, mutual_chap }) => reader.chap("discovery", chap, mutual_chap)?,
@@ -130,10 +126,7 @@ impl AccessRules {
                 })
                 .transpose()?;
             let chap = reader.chap(&place, target.chap, target.mutual_chap)?;
-            if targets
-                .insert(target.volume, TargetRules { initiators, chap })
-                .is_some()
-            {
+            if targets.insert(target.volume, TargetRules { initiators, chap }).is_some() {
                 return Err(reader.refused(format!("{place}: stands there twice; put its rules together")));
             }
         }
@@ -150,11 +143,7 @@ impl AccessRules {
     }
 
     /// Whether `initiator` may use the target of `volume`, and the CHAP that it has to pass.
-    pub(crate) fn target_chap(
-        &self,
-        volume: &str,
-        initiator: &IscsiName,
-    ) -> Result<Option<&ChapAccess>, Refusal> {
+    pub(crate) fn target_chap(&self, volume: &str, initiator: &IscsiName) -> Result<Option<&ChapAccess>, Refusal> {
         let Some(rules) = self.targets.get(volume) else {
             return Ok(None);
         };
@@ -172,10 +161,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn refused(&self, reason: String) -> AccessError {
-        AccessError::Refused {
-            path: self.path.to_owned(),
-            reason,
-        }
+        AccessError::Refused { path: self.path.to_owned(), reason }
     }
 
     fn chap(
@@ -191,41 +177,26 @@ impl Reader<'_> {
             };
         };
         if chap.is_empty() {
-            return Err(self.refused(format!(
-                "{place}: chap = [] would lock everybody out; name a user, or leave the line out"
-            )));
+            return Err(self
+                .refused(format!("{place}: chap = [] would lock everybody out; name a user, or leave the line out")));
         }
-        let initiator_credentials: Vec<_> = chap
-            .iter()
-            .map(|form| self.credential(place, form))
-            .collect::<Result<_, _>>()?;
+        let initiator_credentials: Vec<_> =
+            chap.iter().map(|form| self.credential(place, form)).collect::<Result<_, _>>()?;
         let target_credential = mutual.map(|form| self.credential(place, &form)).transpose()?;
-        Ok(Some(ChapAccess {
-            initiator_credentials,
-            target_credential,
-        }))
+        Ok(Some(ChapAccess { initiator_credentials, target_credential }))
     }
 
     fn credential(&self, place: &str, form: &CredentialForm) -> Result<Credential, AccessError> {
-        let path = self
-            .path
-            .parent()
-            .unwrap_or(Path::new(""))
-            .join(&form.secret_file);
-        let mut bytes = std::fs::read(&path).map_err(|source| AccessError::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
+        let path = self.path.parent().unwrap_or(Path::new("")).join(&form.secret_file);
+        let mut bytes =
+            std::fs::read(&path).map_err(|source| AccessError::Unreadable { path: path.clone(), source })?;
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         }
-        let secret = Secret::new(&bytes)
-            .map_err(|error| self.refused(format!("{place}: {}: {error}", path.display())))?;
+        let secret =
+            Secret::new(&bytes).map_err(|error| self.refused(format!("{place}: {}: {error}", path.display())))?;
         bytes.fill(0);
-        Ok(Credential {
-            name: form.user.clone(),
-            secret,
-        })
+        Ok(Credential { name: form.user.clone(), secret })
     }
 }
 
@@ -239,11 +210,8 @@ mod tests {
         std::fs::write(folder.path().join("empty"), b"\n").unwrap();
         let path = folder.path().join("access.toml");
         std::fs::write(&path, text).unwrap();
-        AccessRules::read(&path).map_err(|error| {
-            error
-                .to_string()
-                .replace(&format!("{}/", folder.path().display()), "")
-        })
+        AccessRules::read(&path)
+            .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
     }
 
     fn name(text: &str) -> IscsiName {
@@ -254,33 +222,15 @@ mod tests {
     fn empty_file_lets_everybody_in() {
         let rules = read("").unwrap();
         assert!(rules.discovery_chap().is_none());
-        assert!(
-            rules
-                .target_chap("disk0", &name("iqn.2001-04.com.example:a"))
-                .unwrap()
-                .is_none()
-        );
+        assert!(rules.target_chap("disk0", &name("iqn.2001-04.com.example:a")).unwrap().is_none());
     }
 
     #[test]
     fn target_with_initiators_refuses_others_whatever_the_case_of_the_name() {
         let rules = read("[[target]]\nvolume = 'disk0'\ninitiators = ['iqn.2001-04.com.EXAMPLE:a']").unwrap();
-        assert!(
-            rules
-                .target_chap("disk0", &name("iqn.2001-04.com.example:A"))
-                .is_ok()
-        );
-        assert_eq!(
-            rules
-                .target_chap("disk0", &name("iqn.2001-04.com.example:b"))
-                .unwrap_err(),
-            Refusal::Forbidden
-        );
-        assert!(
-            rules
-                .target_chap("disk1", &name("iqn.2001-04.com.example:b"))
-                .is_ok()
-        );
+        assert!(rules.target_chap("disk0", &name("iqn.2001-04.com.example:A")).is_ok());
+        assert_eq!(rules.target_chap("disk0", &name("iqn.2001-04.com.example:b")).unwrap_err(), Refusal::Forbidden);
+        assert!(rules.target_chap("disk1", &name("iqn.2001-04.com.example:b")).is_ok());
     }
 
     #[test]
@@ -290,10 +240,7 @@ mod tests {
              mutual-chap = { user = 't', secret-file = 'secret' }",
         )
         .unwrap();
-        let chap = rules
-            .target_chap("d", &name("iqn.2001-04.com.example:a"))
-            .unwrap()
-            .unwrap();
+        let chap = rules.target_chap("d", &name("iqn.2001-04.com.example:a")).unwrap().unwrap();
         assert_eq!(chap.initiator_credentials[0].name, "u");
         assert_eq!(chap.target_credential.as_ref().unwrap().name, "t");
         assert!(!format!("{rules:?}").contains("twelve"));
@@ -303,30 +250,12 @@ mod tests {
     fn wrong_files_are_refused_with_place_and_reason() {
         for (text, reason) in [
             ("[[target]]\nvolume = 'd'\nchap = []", "would lock everybody out"),
-            (
-                "[[target]]\nvolume = 'd'\nmutual-chap = { user = 't', secret-file = 'secret' }",
-                "needs chap as well",
-            ),
-            (
-                "[[target]]\nvolume = 'd'\n[[target]]\nvolume = 'd'",
-                "stands there twice",
-            ),
-            (
-                "[[target]]\nvolume = 'd'\ninitiators = ['disk']",
-                "target of volume \"d\": \"disk\"",
-            ),
-            (
-                "[discovery]\nchap = [{ user = 'u', secret-file = 'empty' }]",
-                "1 to 255 bytes",
-            ),
-            (
-                "[discovery]\nchap = [{ user = 'u', secret-file = 'none' }]",
-                "cannot read none",
-            ),
-            (
-                "[discovery]\nchap = [{ user = 'u', secret = 'x' }]",
-                "unknown field",
-            ),
+            ("[[target]]\nvolume = 'd'\nmutual-chap = { user = 't', secret-file = 'secret' }", "needs chap as well"),
+            ("[[target]]\nvolume = 'd'\n[[target]]\nvolume = 'd'", "stands there twice"),
+            ("[[target]]\nvolume = 'd'\ninitiators = ['disk']", "target of volume \"d\": \"disk\""),
+            ("[discovery]\nchap = [{ user = 'u', secret-file = 'empty' }]", "1 to 255 bytes"),
+            ("[discovery]\nchap = [{ user = 'u', secret-file = 'none' }]", "cannot read none"),
+            ("[discovery]\nchap = [{ user = 'u', secret = 'x' }]", "unknown field"),
             ("[[target]]\nvolme = 'd'", "unknown field `volme`"),
         ] {
             let error = read(text).unwrap_err();

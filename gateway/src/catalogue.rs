@@ -72,8 +72,7 @@ impl Catalogue {
 }
 
 fn served_target(volume: &Volume, group: u16) -> Result<ServedTarget, String> {
-    let name =
-        IscsiName::parse(&format!("{TARGET_PREFIX}{}", volume.name)).map_err(|error| error.to_string())?;
+    let name = IscsiName::parse(&format!("{TARGET_PREFIX}{}", volume.name)).map_err(|error| error.to_string())?;
     let block_size = BlockSize::try_from(volume.block_size).map_err(|error| error.to_string())?;
     let volume_id = VolumeId(volume.id);
     let backend = match volume.kind() {
@@ -88,7 +87,8 @@ fn served_target(volume: &Volume, group: u16) -> Result<ServedTarget, String> {
         block_size,
         blocks: volume.size_bytes / u64::from(block_size.bytes()),
         read_only: volume.read_only,
-        thin: true,
+        // A volume that keeps nothing has no space to give back.
+        thin: backend != Backend::Null,
         descriptor_sense: false,
         limits: Limits::default(),
     };
@@ -98,37 +98,24 @@ fn served_target(volume: &Volume, group: u16) -> Result<ServedTarget, String> {
         port_group: group,
         luns: BTreeMap::from([(0, Arc::new(unit))]),
     };
-    Ok(ServedTarget {
-        name,
-        volume: volume.name.clone(),
-        volume_id,
-        backend,
-        device,
-    })
+    Ok(ServedTarget { name, volume: volume.name.clone(), volume_id, backend, device })
 }
 
 /// Asks the storage node for its volumes once.
 pub(crate) async fn fetch(shared: &Shared) -> Result<(), String> {
     let list = async {
         let channel = (shared.storage)().await?;
-        let answer = VolumesClient::new(channel)
-            .list(ListRequest {})
-            .await
-            .map_err(|status| status.message().to_owned())?;
+        let answer =
+            VolumesClient::new(channel).list(ListRequest {}).await.map_err(|status| status.message().to_owned())?;
         Ok::<_, String>(answer.into_inner().volumes)
     };
-    let volumes = tokio::time::timeout(LIST_TIMEOUT, list)
-        .await
-        .map_err(|_| "no answer in time".to_owned())??;
+    let volumes = tokio::time::timeout(LIST_TIMEOUT, list).await.map_err(|_| "no answer in time".to_owned())??;
     let (catalogue, refused) = Catalogue::new(&volumes, shared.id);
     if **shared.catalogue.load() != catalogue {
         for reason in refused {
             warn!(reason, "this volume cannot be served");
         }
-        info!(
-            targets = catalogue.in_order.len(),
-            "serving the volumes of the storage node"
-        );
+        info!(targets = catalogue.in_order.len(), "serving the volumes of the storage node");
         shared.catalogue.store(Arc::new(catalogue));
     }
     shared.ready.store(true, Ordering::Release);
@@ -169,10 +156,7 @@ mod tests {
 
     #[test]
     fn catalogue_names_each_target_after_its_volume() {
-        let volumes = [
-            volume(1, "disk0", VolumeKind::Disk),
-            volume(2, "null", VolumeKind::Null),
-        ];
+        let volumes = [volume(1, "disk0", VolumeKind::Disk), volume(2, "null", VolumeKind::Null)];
         let (catalogue, refused) = Catalogue::new(&volumes, 7);
         assert!(refused.is_empty());
         let name = IscsiName::parse("iqn.2026-11.io.holdfast:disk0").unwrap();
@@ -194,10 +178,7 @@ mod tests {
         assert_eq!(catalogue.targets().count(), 1);
         assert_eq!(
             refused,
-            [
-                "odd: volume kind 77 is not known",
-                "large: block size 8192 is not supported: 512 and 4096 are"
-            ]
+            ["odd: volume kind 77 is not known", "large: block size 8192 is not supported: 512 and 4096 are"]
         );
     }
 }

@@ -22,19 +22,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    shared
-        .metrics
-        .reserved_bytes
-        .set(i64::try_from(shared.memory.reserved_bytes()).unwrap_or(i64::MAX));
+    shared.metrics.reserved_bytes.set(i64::try_from(shared.memory.reserved_bytes()).unwrap_or(i64::MAX));
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &shared.metrics_registry) {
-        Ok(()) => (
-            [(
-                header::CONTENT_TYPE,
-                "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            )],
-            text,
-        )
+        Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
             .into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
@@ -44,10 +35,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if shared.is_ready() {
         "ready\n".into_response()
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the storage node has not been reached yet, or the gateway is stopping\n",
-        )
+        (StatusCode::SERVICE_UNAVAILABLE, "the storage node has not been reached yet, or the gateway is stopping\n")
             .into_response()
     }
 }

@@ -48,9 +48,8 @@ use crate::throttle::Throttle;
 use crate::worker::Worker;
 
 /// Opens a channel to the storage node on the calling thread's runtime, or says why it cannot.
-pub type StorageConnector = Arc<
-    dyn Fn() -> Pin<Box<dyn Future<Output = Result<tonic::transport::Channel, String>> + Send>> + Send + Sync,
->;
+pub type StorageConnector =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<tonic::transport::Channel, String>> + Send>> + Send + Sync>;
 
 /// Why a gateway does not start.
 #[derive(Debug, Error)]
@@ -86,10 +85,7 @@ impl Gateway {
         let shared = Arc::new(shared(config));
         match catalogue::fetch(&shared).await {
             Ok(()) => check_access(&shared)?,
-            Err(cause) => warn!(
-                cause,
-                "cannot read the list of volumes; no logins until that works"
-            ),
+            Err(cause) => warn!(cause, "cannot read the list of volumes; no logins until that works"),
         }
         let workers = (0..worker_count(&shared))
             .map(|number| Worker::start(shared.clone(), number))
@@ -107,14 +103,7 @@ impl Gateway {
         ];
         let listener = tokio::spawn(listener::accept(listener, shared.clone(), workers, stopped));
         info!(%portal, %http, "gateway is listening");
-        Ok(Self {
-            shared,
-            portal,
-            http,
-            stop,
-            listener,
-            background,
-        })
+        Ok(Self { shared, portal, http, stop, listener, background })
     }
 
     /// Address of the iSCSI port.
@@ -214,11 +203,7 @@ fn worker_count(shared: &Shared) -> u32 {
 /// Rules for a volume that does not exist are a slip of the pen that would leave the intended one open.
 fn check_access(shared: &Shared) -> Result<(), StartError> {
     let catalogue = shared.catalogue.load();
-    match shared
-        .access
-        .volumes()
-        .find(|name| !catalogue.targets().any(|target| target.volume == *name))
-    {
+    match shared.access.volumes().find(|name| !catalogue.targets().any(|target| target.volume == *name)) {
         Some(unknown) => Err(StartError::UnknownVolume(unknown.to_owned())),
         None => Ok(()),
     }

@@ -51,11 +51,7 @@ pub(crate) async fn accept(
             return workers;
         };
         match prepared(stream) {
-            Ok(stream) => worker.take(Accepted {
-                stream,
-                peer,
-                slot: worker.slot(),
-            }),
+            Ok(stream) => worker.take(Accepted { stream, peer, slot: worker.slot() }),
             Err(error) => warn!(%peer, %error, "cannot set the connection up"),
         }
     }

@@ -52,10 +52,7 @@ impl Memory {
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         let units = self.clamp(bytes);
         self.shared.transfers.try_acquire_many(units).ok()?.forget();
-        Some(Reservation {
-            memory: self.clone(),
-            units,
-        })
+        Some(Reservation { memory: self.clone(), units })
     }
 
     /// Room for `bytes`, as soon as those who asked before have theirs.

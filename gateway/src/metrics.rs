@@ -28,14 +28,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [
-        Self::read,
-        Self::write,
-        Self::write_same,
-        Self::unmap,
-        Self::flush,
-        Self::other,
-    ];
+    const ALL: [Self; 6] = [Self::read, Self::write, Self::write_same, Self::unmap, Self::flush, Self::other];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,16 +96,8 @@ impl Metrics {
             storage: Arc::default(),
         };
         let registry = registry.sub_registry_with_prefix("holdfast_gateway");
-        registry.register(
-            "connections",
-            "TCP connections that are open",
-            metrics.connections.clone(),
-        );
-        registry.register(
-            "sessions",
-            "iSCSI sessions that are logged in",
-            metrics.sessions.clone(),
-        );
+        registry.register("connections", "TCP connections that are open", metrics.connections.clone());
+        registry.register("sessions", "iSCSI sessions that are logged in", metrics.sessions.clone());
         registry.register_with_unit(
             "transfer_memory",
             "Memory reserved for data in transfer",
@@ -141,22 +126,13 @@ impl Metrics {
             Unit::Seconds,
             metrics.durations.clone(),
         );
-        registry.register_with_unit(
-            "command_data",
-            "Data moved by commands",
-            Unit::Bytes,
-            metrics.bytes.clone(),
-        );
+        registry.register_with_unit("command_data", "Data moved by commands", Unit::Bytes, metrics.bytes.clone());
         registry.register(
             "storage_reconnects",
             "Streams to storage that were lost or could not be opened",
             metrics.storage.reconnects.clone(),
         );
-        registry.register(
-            "storage_errors",
-            "Requests to storage that failed, by kind",
-            metrics.storage.errors.clone(),
-        );
+        registry.register("storage_errors", "Requests to storage that failed, by kind", metrics.storage.errors.clone());
         Arc::new(metrics)
     }
 
@@ -169,11 +145,7 @@ impl Metrics {
     }
 
     pub(crate) fn count_check_condition(&self, sense_key: u8) {
-        self.check_conditions
-            .get_or_create(&SenseKeyLabel {
-                key: format!("{sense_key:#04x}"),
-            })
-            .inc();
+        self.check_conditions.get_or_create(&SenseKeyLabel { key: format!("{sense_key:#04x}") }).inc();
     }
 
     /// The meters of one initiator on one volume. Beyond [`MAX_INITIATORS`] names, which where everybody may log in are the
@@ -189,11 +161,7 @@ impl Metrics {
         drop(known);
         NexusMeters {
             of_operation: Operation::ALL.map(|operation| {
-                let labels = CommandLabels {
-                    volume: volume.to_owned(),
-                    initiator: initiator.to_owned(),
-                    operation,
-                };
+                let labels = CommandLabels { volume: volume.to_owned(), initiator: initiator.to_owned(), operation };
                 Meter {
                     duration: self.durations.get_or_create(&labels).clone(),
                     bytes: self.bytes.get_or_create(&labels).clone(),
@@ -222,10 +190,7 @@ impl Irregularities {
         ];
         for ((kind, count), counted) in kinds.into_iter().zip(&mut self.counted) {
             if count > *counted {
-                metrics
-                    .irregularities
-                    .get_or_create(&KindLabel { kind })
-                    .inc_by(count - *counted);
+                metrics.irregularities.get_or_create(&KindLabel { kind }).inc_by(count - *counted);
                 *counted = count;
             }
         }

@@ -81,10 +81,7 @@ pub struct SessionInfo {
 
 /// Operational parameters of a session (RFC 7143, 13); lengths in bytes.
 #[derive(Clone, Debug, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the keys of RFC 7143, 13, in snake case"
-)]
+#[allow(missing_docs, reason = "the fields are the keys of RFC 7143, 13, in snake case")]
 pub struct ParameterInfo {
     pub initiator_max_recv_data_segment_length: u32,
     pub target_max_recv_data_segment_length: u32,
@@ -106,9 +103,7 @@ impl SessionInfo {
         let digest = |on: bool| if on { "CRC32C" } else { "None" };
         let (auth, mutual) = match &established.authentication {
             Authentication::None => ("None", false),
-            Authentication::Chap {
-                algorithm, mutual, ..
-            } => (chap_name(*algorithm), *mutual),
+            Authentication::Chap { algorithm, mutual, .. } => (chap_name(*algorithm), *mutual),
         };
         Self {
             id,
@@ -190,10 +185,7 @@ pub(crate) struct Place {
 
 impl Registry {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
-            limits,
-            inner: Mutex::default(),
-        })
+        Arc::new(Self { limits, inner: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -225,21 +217,13 @@ impl Registry {
             None if requested != 0 => return Err(Refusal::SessionDoesNotExist),
             _ => {}
         }
-        let predecessor = same
-            .and_then(|(tsih, _)| inner.by_tsih.remove(&tsih))
-            .map(|entry| {
-                // A task that is gone already has settled; nobody is left to tell.
-                let _ = entry
-                    .handle
-                    .commands
-                    .send(SessionCommand::Close(EndCause::Reinstated));
-                entry.handle.settled
-            });
-        let of_initiator = inner
-            .by_tsih
-            .values()
-            .filter(|entry| entry.identity.initiator == identity.initiator)
-            .count();
+        let predecessor = same.and_then(|(tsih, _)| inner.by_tsih.remove(&tsih)).map(|entry| {
+            // A task that is gone already has settled; nobody is left to tell.
+            let _ = entry.handle.commands.send(SessionCommand::Close(EndCause::Reinstated));
+            entry.handle.settled
+        });
+        let of_initiator =
+            inner.by_tsih.values().filter(|entry| entry.identity.initiator == identity.initiator).count();
         if of_initiator >= self.limits.sessions_per_initiator || inner.by_tsih.len() >= self.limits.sessions {
             return Err(Refusal::OutOfResources);
         }
@@ -249,19 +233,9 @@ impl Registry {
         };
         inner.last_id += 1;
         let id = inner.last_id;
-        let entry = Entry {
-            id,
-            identity: identity.clone(),
-            cid,
-            handle,
-            info: None,
-        };
+        let entry = Entry { id, identity: identity.clone(), cid, handle, info: None };
         inner.by_tsih.insert(tsih, entry);
-        Ok(Place {
-            tsih,
-            id,
-            predecessor,
-        })
+        Ok(Place { tsih, id, predecessor })
     }
 
     /// The login of the session at this place has come to its end.
@@ -287,34 +261,19 @@ impl Registry {
             .by_tsih
             .values()
             .filter(|entry| entry.id != except)
-            .filter(|entry| {
-                entry
-                    .identity
-                    .target
-                    .as_ref()
-                    .is_some_and(|name| name.as_str() == target)
-            })
+            .filter(|entry| entry.identity.target.as_ref().is_some_and(|name| name.as_str() == target))
             .map(|entry| entry.handle.clone())
             .collect()
     }
 
     /// Every session, discovery sessions and logins about to succeed included.
     pub(crate) fn all(&self) -> Vec<SessionHandle> {
-        self.lock()
-            .by_tsih
-            .values()
-            .map(|entry| entry.handle.clone())
-            .collect()
+        self.lock().by_tsih.values().map(|entry| entry.handle.clone()).collect()
     }
 
     /// The list for people, in the order of logins.
     pub(crate) fn list(&self) -> Vec<SessionInfo> {
-        let mut list: Vec<_> = self
-            .lock()
-            .by_tsih
-            .values()
-            .filter_map(|entry| entry.info.clone())
-            .collect();
+        let mut list: Vec<_> = self.lock().by_tsih.values().filter_map(|entry| entry.info.clone()).collect();
         list.sort_by_key(|info| info.id);
         list
     }
@@ -361,13 +320,7 @@ mod tests {
     fn session() -> (Session, SessionHandle) {
         let (sender, commands) = mpsc::unbounded_channel();
         let (settled, receiver) = watch::channel(false);
-        (
-            Session { commands, settled },
-            SessionHandle {
-                commands: sender,
-                settled: receiver,
-            },
-        )
+        (Session { commands, settled }, SessionHandle { commands: sender, settled: receiver })
     }
 
     const HOST: &str = "iqn.2001-04.com.example:host";
@@ -377,17 +330,10 @@ mod tests {
     fn login_of_the_same_port_replaces_the_session_and_waits_for_it() {
         let registry = Registry::new(Limits::default());
         let (mut old, old_handle) = session();
-        let first = registry
-            .assign(&identity(HOST, 1, DISK), 0, 0, old_handle)
-            .unwrap();
+        let first = registry.assign(&identity(HOST, 1, DISK), 0, 0, old_handle).unwrap();
         assert!(first.predecessor.is_none());
-        let second = registry
-            .assign(&identity(HOST, 1, DISK), 0, 0, session().1)
-            .unwrap();
-        assert!(matches!(
-            old.commands.try_recv(),
-            Ok(SessionCommand::Close(EndCause::Reinstated))
-        ));
+        let second = registry.assign(&identity(HOST, 1, DISK), 0, 0, session().1).unwrap();
+        assert!(matches!(old.commands.try_recv(), Ok(SessionCommand::Close(EndCause::Reinstated))));
         let predecessor = second.predecessor.unwrap();
         assert!(!*predecessor.borrow());
         old.settled.send_replace(true);
@@ -419,17 +365,11 @@ mod tests {
     #[test]
     fn login_with_a_tsih_joins_only_its_own_session_and_connection() {
         let registry = Registry::new(Limits::default());
-        let place = registry
-            .assign(&identity(HOST, 1, DISK), 0, 3, session().1)
-            .unwrap();
-        let wrong =
-            |id: &SessionIdentity, tsih, cid| registry.assign(id, tsih, cid, session().1).unwrap_err();
+        let place = registry.assign(&identity(HOST, 1, DISK), 0, 3, session().1).unwrap();
+        let wrong = |id: &SessionIdentity, tsih, cid| registry.assign(id, tsih, cid, session().1).unwrap_err();
         let own = identity(HOST, 1, DISK);
         assert_eq!(wrong(&own, place.tsih + 1, 3), Refusal::SessionDoesNotExist);
-        assert_eq!(
-            wrong(&identity(HOST, 2, DISK), place.tsih, 3),
-            Refusal::SessionDoesNotExist
-        );
+        assert_eq!(wrong(&identity(HOST, 2, DISK), place.tsih, 3), Refusal::SessionDoesNotExist);
         assert_eq!(wrong(&own, place.tsih, 4), Refusal::TooManyConnections);
         let again = registry.assign(&own, place.tsih, 3, session().1).unwrap();
         assert_eq!(again.tsih, place.tsih);
@@ -438,22 +378,12 @@ mod tests {
 
     #[test]
     fn sessions_of_one_initiator_are_limited_and_a_place_becomes_free() {
-        let limits = Limits {
-            sessions_per_initiator: 2,
-            ..Limits::default()
-        };
+        let limits = Limits { sessions_per_initiator: 2, ..Limits::default() };
         let registry = Registry::new(limits);
-        let first = registry
-            .assign(&identity(HOST, 1, DISK), 0, 0, session().1)
-            .unwrap();
-        registry
-            .assign(&identity(HOST, 2, DISK), 0, 0, session().1)
-            .unwrap();
+        let first = registry.assign(&identity(HOST, 1, DISK), 0, 0, session().1).unwrap();
+        registry.assign(&identity(HOST, 2, DISK), 0, 0, session().1).unwrap();
         let third = identity(HOST, 3, DISK);
-        assert_eq!(
-            registry.assign(&third, 0, 0, session().1).unwrap_err(),
-            Refusal::OutOfResources
-        );
+        assert_eq!(registry.assign(&third, 0, 0, session().1).unwrap_err(), Refusal::OutOfResources);
         registry.remove(first.tsih, first.id);
         assert!(registry.assign(&third, 0, 0, session().1).is_ok());
     }
@@ -461,16 +391,10 @@ mod tests {
     #[test]
     fn others_of_target_leaves_out_the_asking_session_and_other_targets() {
         let registry = Registry::new(Limits::default());
-        let own = registry
-            .assign(&identity(HOST, 1, DISK), 0, 0, session().1)
-            .unwrap();
-        registry
-            .assign(&identity(HOST, 2, DISK), 0, 0, session().1)
-            .unwrap();
+        let own = registry.assign(&identity(HOST, 1, DISK), 0, 0, session().1).unwrap();
+        registry.assign(&identity(HOST, 2, DISK), 0, 0, session().1).unwrap();
         let elsewhere = Some("iqn.2026-11.io.holdfast:disk1");
-        registry
-            .assign(&identity(HOST, 3, elsewhere), 0, 0, session().1)
-            .unwrap();
+        registry.assign(&identity(HOST, 3, elsewhere), 0, 0, session().1).unwrap();
         assert_eq!(registry.others_of_target(DISK.unwrap(), own.id).len(), 1);
     }
 }

@@ -12,11 +12,7 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     pub(crate) fn new(interval: Duration) -> Self {
-        Self {
-            interval,
-            last: None,
-            suppressed: 0,
-        }
+        Self { interval, last: None, suppressed: 0 }
     }
 
     /// `Some` if the event is to be logged now, with the number of those kept back since the last one.
@@ -25,10 +21,7 @@ impl Throttle {
     }
 
     fn permit_at(&mut self, now: Instant) -> Option<u64> {
-        if self
-            .last
-            .is_some_and(|last| now.saturating_duration_since(last) < self.interval)
-        {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {
             self.suppressed += 1;
             return None;
         }

@@ -35,20 +35,12 @@ impl Worker {
     /// Starts thread number `number`.
     pub(crate) fn start(shared: Arc<Shared>, number: u32) -> io::Result<Self> {
         let (accepted, queue) = mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let thread = thread::Builder::new()
-            .name(format!("gateway-{number}"))
-            .spawn(move || {
-                let local = LocalSet::new();
-                runtime.block_on(local.run_until(serve(shared, number, queue)));
-            })?;
-        Ok(Self {
-            accepted,
-            connections: Arc::default(),
-            thread,
-        })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name(format!("gateway-{number}")).spawn(move || {
+            let local = LocalSet::new();
+            runtime.block_on(local.run_until(serve(shared, number, queue)));
+        })?;
+        Ok(Self { accepted, connections: Arc::default(), thread })
     }
 
     /// Connections that the thread serves now.
@@ -59,9 +51,7 @@ impl Worker {
     /// A place among this worker's connections.
     pub(crate) fn slot(&self) -> ConnectionSlot {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        ConnectionSlot {
-            count: self.connections.clone(),
-        }
+        ConnectionSlot { count: self.connections.clone() }
     }
 
     /// Hands a connection over.
@@ -95,10 +85,7 @@ impl Drop for ConnectionSlot {
 /// The thread's main task: ends when the listener is gone and the last connection is closed.
 async fn serve(shared: Arc<Shared>, number: u32, mut queue: mpsc::UnboundedReceiver<Accepted>) {
     let lane = Lane::new(shared.incarnation, number, shared.metrics.storage.clone());
-    tokio::task::spawn_local(
-        lane.clone()
-            .run(shared.storage.clone(), shared.gateway_name.clone()),
-    );
+    tokio::task::spawn_local(lane.clone().run(shared.storage.clone(), shared.gateway_name.clone()));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

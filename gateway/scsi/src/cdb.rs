@@ -55,9 +55,7 @@ impl<'a> Cdb<'a> {
 
     /// Big-endian 24-bit field.
     pub fn u24(self, at: usize) -> u32 {
-        self.array(at).map_or(0, |[high, middle, low]: [u8; 3]| {
-            u32::from_be_bytes([0, high, middle, low])
-        })
+        self.array(at).map_or(0, |[high, middle, low]: [u8; 3]| u32::from_be_bytes([0, high, middle, low]))
     }
 
     /// Big-endian 32-bit field.

@@ -22,9 +22,7 @@ pub(crate) fn inquiry(call: &mut PortCall<'_>) -> Result<Plan, Sense> {
     let data = match (call.cdb.bit(1, 0), page) {
         (false, 0) => standard(&call.addressed),
         (false, _) => return Err(Sense::invalid_field_in_cdb(2)),
-        (true, page) => {
-            vpd::page(page, &call.addressed, call.target).ok_or(Sense::invalid_field_in_cdb(2))?
-        }
+        (true, page) => vpd::page(page, &call.addressed, call.target).ok_or(Sense::invalid_field_in_cdb(2))?,
     };
     Ok(Plan::data_in(data, u32::from(call.cdb.u16(3))))
 }

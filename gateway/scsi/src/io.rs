@@ -72,9 +72,7 @@ impl Io {
     pub fn data_in_bytes(&self) -> u64 {
         match &self.operation {
             Operation::Read(range) => range.len_bytes(&self.unit),
-            Operation::Write(_) | Operation::WriteSame { .. } | Operation::Unmap(_) | Operation::Flush(_) => {
-                0
-            }
+            Operation::Write(_) | Operation::WriteSame { .. } | Operation::Unmap(_) | Operation::Flush(_) => 0,
         }
     }
 }

@@ -55,28 +55,19 @@ impl IoError {
     pub const fn sense(&self) -> Sense {
         match *self {
             Self::Medium { lba } => {
-                Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR)
-                    .with_information(lba)
+                Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR).with_information(lba)
             }
             Self::Write { lba } => {
                 Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR).with_information(lba)
             }
-            Self::NoSpace => Sense::new(
-                SenseKey::DataProtect,
-                AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
-            ),
+            Self::NoSpace => Sense::new(SenseKey::DataProtect, AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT),
             Self::WriteProtected => Sense::WRITE_PROTECTED,
             Self::NotReady => Sense::new(SenseKey::NotReady, AdditionalSense::BECOMING_READY),
-            Self::TransportLost => {
-                Sense::new(SenseKey::AbortedCommand, AdditionalSense::COMMUNICATION_FAILURE)
-            }
-            Self::DataOutDamaged => {
-                Sense::new(SenseKey::AbortedCommand, AdditionalSense::DATA_PHASE_CRC_ERROR)
-            }
+            Self::TransportLost => Sense::new(SenseKey::AbortedCommand, AdditionalSense::COMMUNICATION_FAILURE),
+            Self::DataOutDamaged => Sense::new(SenseKey::AbortedCommand, AdditionalSense::DATA_PHASE_CRC_ERROR),
             Self::OutOfRange => Sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
             Self::MiscompareAt(offset) => {
-                Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY)
-                    .with_information(offset)
+                Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY).with_information(offset)
             }
             Self::Internal => Sense::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE),
         }

@@ -62,18 +62,12 @@ mod tests {
     #[test]
     fn small_numbers_are_peripheral_and_large_ones_flat() {
         assert_eq!(LunAddress::Unit(255).to_bytes(), Some([0, 255, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(
-            LunAddress::Unit(256).to_bytes(),
-            Some([0x41, 0, 0, 0, 0, 0, 0, 0])
-        );
+        assert_eq!(LunAddress::Unit(256).to_bytes(), Some([0x41, 0, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]
     fn flat_addressing_reaches_small_numbers_too() {
-        assert_eq!(
-            LunAddress::from_bytes([0x40, 5, 0, 0, 0, 0, 0, 0]),
-            LunAddress::Unit(5)
-        );
+        assert_eq!(LunAddress::from_bytes([0x40, 5, 0, 0, 0, 0, 0, 0]), LunAddress::Unit(5));
     }
 
     #[test]
@@ -90,9 +84,6 @@ mod tests {
             assert_eq!(LunAddress::from_bytes(bytes), LunAddress::Other, "{bytes:x?}");
         }
         let well_known = [0xc1, 0x01, 0, 0, 0, 0, 0, 0];
-        assert_eq!(
-            LunAddress::from_bytes(well_known),
-            LunAddress::ReportLunsWellKnown
-        );
+        assert_eq!(LunAddress::from_bytes(well_known), LunAddress::ReportLunsWellKnown);
     }
 }

@@ -18,11 +18,7 @@ pub struct Nexus {
 impl Nexus {
     /// The nexus of a new session. The first command to each unit is told of it (29h/00h).
     pub fn new(initiator_name: impl Into<String>, isid: [u8; 6]) -> Self {
-        Self {
-            initiator_name: initiator_name.into(),
-            isid,
-            pending: BTreeMap::new(),
-        }
+        Self { initiator_name: initiator_name.into(), isid, pending: BTreeMap::new() }
     }
 
     /// iSCSI name of the initiator.
@@ -64,8 +60,6 @@ impl Nexus {
     }
 
     fn queue(&mut self, lun: u16) -> &mut PendingAttentions {
-        self.pending
-            .entry(lun)
-            .or_insert_with(|| PendingAttentions::one(UnitAttention::PowerOnResetOrBusDeviceReset))
+        self.pending.entry(lun).or_insert_with(|| PendingAttentions::one(UnitAttention::PowerOnResetOrBusDeviceReset))
     }
 }

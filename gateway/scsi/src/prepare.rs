@@ -68,11 +68,7 @@ enum ParameterKind {
 
 impl ParameterCommand {
     pub(crate) fn unmap(call: &UnitCall<'_>) -> Self {
-        Self {
-            unit: Arc::clone(call.unit),
-            lun: call.lun,
-            kind: ParameterKind::Unmap,
-        }
+        Self { unit: Arc::clone(call.unit), lun: call.lun, kind: ParameterKind::Unmap }
     }
 
     /// Goes on with the parameter list, which may be shorter than what the CDB asked for when the initiator had less
@@ -137,10 +133,7 @@ pub(crate) struct PortCall<'a> {
 pub fn prepare(request: &Request<'_>, nexus: &mut Nexus, target: &Target) -> Plan {
     let addressed = Addressed::new(request.lun, target);
     dispatch(request, addressed, nexus, target).unwrap_or_else(|sense| {
-        let format = addressed
-            .unit()
-            .map(|unit| unit.sense_format())
-            .unwrap_or_default();
+        let format = addressed.unit().map(|unit| unit.sense_format()).unwrap_or_default();
         Plan::Respond(Response::check(sense, format))
     })
 }
@@ -154,9 +147,7 @@ fn dispatch<'a>(
     let cdb = Cdb::new(request.cdb);
     let found = opcode::find(cdb);
     if let Addressed::Unit(lun, _) = addressed {
-        let passes = found
-            .as_ref()
-            .is_ok_and(|command| command.unit_attentions != UnitAttentions::Reported);
+        let passes = found.as_ref().is_ok_and(|command| command.unit_attentions != UnitAttentions::Reported);
         if !passes && let Some(event) = nexus.take(lun) {
             return Err(event.sense());
         }
@@ -175,22 +166,12 @@ fn dispatch<'a>(
             if command.writes && unit.read_only {
                 return Err(Sense::WRITE_PROTECTED);
             }
-            handler(&UnitCall {
-                cdb,
-                lun,
-                unit,
-                expected_data_out_bytes: request.expected_data_out_bytes,
-            })
+            handler(&UnitCall { cdb, lun, unit, expected_data_out_bytes: request.expected_data_out_bytes })
         }
         (Handler::Unit(_), _) => Err(missing_unit(&addressed)),
         (Handler::Port(handler), _) => {
             command.check_usage(cdb)?;
-            handler(&mut PortCall {
-                cdb,
-                addressed,
-                nexus,
-                target,
-            })
+            handler(&mut PortCall { cdb, addressed, nexus, target })
         }
     }
 }
@@ -200,8 +181,6 @@ fn missing_unit(addressed: &Addressed<'_>) -> Sense {
     match addressed {
         // The well known unit exists; it has few commands (SPC-4, 8.2).
         Addressed::ReportLunsWellKnown => Sense::INVALID_OPERATION_CODE,
-        Addressed::Unit(..) | Addressed::EmptyLunZero | Addressed::Nothing => {
-            Sense::LOGICAL_UNIT_NOT_SUPPORTED
-        }
+        Addressed::Unit(..) | Addressed::EmptyLunZero | Addressed::Nothing => Sense::LOGICAL_UNIT_NOT_SUPPORTED,
     }
 }

@@ -16,10 +16,7 @@ pub(crate) fn unmap(call: &UnitCall<'_>) -> Result<Plan, Sense> {
     match call.cdb.u16(7) {
         0 => Ok(Plan::good()),
         1..HEADER_BYTES => Err(Sense::PARAMETER_LIST_LENGTH_ERROR),
-        len => Ok(Plan::Parameters {
-            len_bytes: u32::from(len),
-            command: ParameterCommand::unmap(call),
-        }),
+        len => Ok(Plan::Parameters { len_bytes: u32::from(len), command: ParameterCommand::unmap(call) }),
     }
 }
 
@@ -52,12 +49,7 @@ pub(crate) fn unmap_list(unit: &Arc<LogicalUnit>, lun: u16, list: &[u8]) -> Resu
     if ranges.is_empty() {
         return Ok(Plan::good());
     }
-    Ok(Plan::Io(Io {
-        unit: Arc::clone(unit),
-        lun,
-        operation: Operation::Unmap(ranges),
-        data_out_bytes: 0,
-    }))
+    Ok(Plan::Io(Io { unit: Arc::clone(unit), lun, operation: Operation::Unmap(ranges), data_out_bytes: 0 }))
 }
 
 fn ranges(unit: &LogicalUnit, descriptors: &[[u8; DESCRIPTOR_BYTES]]) -> Result<Vec<BlockRange>, Sense> {
@@ -69,9 +61,7 @@ fn ranges(unit: &LogicalUnit, descriptors: &[[u8; DESCRIPTOR_BYTES]]) -> Result<
         let range = unit.range(lba, u64::from(u32::from_be_bytes([n0, n1, n2, n3])))?;
         total_blocks += range.blocks;
         if total_blocks > u64::from(unit.limits.max_unmap_blocks) {
-            return Err(Sense::invalid_field_in_parameter_list(
-                HEADER_BYTES + index * 16 + 8,
-            ));
+            return Err(Sense::invalid_field_in_parameter_list(HEADER_BYTES + index * 16 + 8));
         }
         match ranges.last_mut() {
             _ if range.blocks == 0 => {}

@@ -24,35 +24,19 @@ impl Extent {
             0 => 256,
             length => u32::from(length),
         };
-        Self {
-            lba: u64::from(cdb.u24(1) & 0x1f_ffff),
-            blocks,
-            length_at: 4,
-        }
+        Self { lba: u64::from(cdb.u24(1) & 0x1f_ffff), blocks, length_at: 4 }
     }
 
     fn in_cdb_10(cdb: Cdb<'_>) -> Self {
-        Self {
-            lba: u64::from(cdb.u32(2)),
-            blocks: u32::from(cdb.u16(7)),
-            length_at: 7,
-        }
+        Self { lba: u64::from(cdb.u32(2)), blocks: u32::from(cdb.u16(7)), length_at: 7 }
     }
 
     fn in_cdb_12(cdb: Cdb<'_>) -> Self {
-        Self {
-            lba: u64::from(cdb.u32(2)),
-            blocks: cdb.u32(6),
-            length_at: 6,
-        }
+        Self { lba: u64::from(cdb.u32(2)), blocks: cdb.u32(6), length_at: 6 }
     }
 
     fn in_cdb_16(cdb: Cdb<'_>) -> Self {
-        Self {
-            lba: cdb.u64(2),
-            blocks: cdb.u32(10),
-            length_at: 10,
-        }
+        Self { lba: cdb.u64(2), blocks: cdb.u32(10), length_at: 10 }
     }
 }
 

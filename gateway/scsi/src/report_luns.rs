@@ -33,13 +33,7 @@ pub(crate) fn report_luns(call: &mut PortCall<'_>) -> Result<Plan, Sense> {
         return Err(Sense::LOGICAL_UNIT_NOT_SUPPORTED);
     }
     let select = SelectReport::parse(call.cdb.u8(2))?;
-    let units = call
-        .target
-        .luns
-        .keys()
-        .copied()
-        .filter(|_| select.units)
-        .map(LunAddress::Unit);
+    let units = call.target.luns.keys().copied().filter(|_| select.units).map(LunAddress::Unit);
     let well_known = select.well_known.then_some(LunAddress::ReportLunsWellKnown);
     let mut data = vec![0; 8];
     for lun in units.chain(well_known).filter_map(LunAddress::to_bytes) {
@@ -50,7 +44,6 @@ pub(crate) fn report_luns(call: &mut PortCall<'_>) -> Result<Plan, Sense> {
         *field = list_length.to_be_bytes();
     }
     // The host has the new inventory now, whatever unit it asked (SPC-4, 6.33).
-    call.nexus
-        .clear_everywhere(UnitAttention::ReportedLunsDataHasChanged);
+    call.nexus.clear_everywhere(UnitAttention::ReportedLunsDataHasChanged);
     Ok(Plan::data_in(data, call.cdb.u32(6)))
 }

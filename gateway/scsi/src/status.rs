@@ -42,22 +42,12 @@ pub struct Response {
 impl Response {
     /// GOOD without data.
     pub const fn good() -> Self {
-        Self {
-            status: Status::Good,
-            sense: None,
-            sense_format: SenseFormat::Fixed,
-            data_in: Bytes::new(),
-        }
+        Self { status: Status::Good, sense: None, sense_format: SenseFormat::Fixed, data_in: Bytes::new() }
     }
 
     /// GOOD with data.
     pub const fn good_with(data_in: Bytes) -> Self {
-        Self {
-            status: Status::Good,
-            sense: None,
-            sense_format: SenseFormat::Fixed,
-            data_in,
-        }
+        Self { status: Status::Good, sense: None, sense_format: SenseFormat::Fixed, data_in }
     }
 
     /// GOOD with the part of `data` that fits into the allocation length (SPC-4, 4.2.5.6).
@@ -68,28 +58,16 @@ impl Response {
 
     /// CHECK CONDITION with sense data.
     pub const fn check(sense: Sense, sense_format: SenseFormat) -> Self {
-        Self {
-            status: Status::CheckCondition,
-            sense: Some(sense),
-            sense_format,
-            data_in: Bytes::new(),
-        }
+        Self { status: Status::CheckCondition, sense: Some(sense), sense_format, data_in: Bytes::new() }
     }
 
     /// A status other than GOOD and CHECK CONDITION, such as BUSY or TASK SET FULL.
     pub const fn only(status: Status) -> Self {
-        Self {
-            status,
-            sense: None,
-            sense_format: SenseFormat::Fixed,
-            data_in: Bytes::new(),
-        }
+        Self { status, sense: None, sense_format: SenseFormat::Fixed, data_in: Bytes::new() }
     }
 
     /// The sense data as bytes, without the length field that iSCSI puts before it; empty when there is none.
     pub fn sense_bytes(&self) -> Bytes {
-        self.sense
-            .as_ref()
-            .map_or_else(Bytes::new, |sense| sense.to_bytes(self.sense_format))
+        self.sense.as_ref().map_or_else(Bytes::new, |sense| sense.to_bytes(self.sense_format))
     }
 }

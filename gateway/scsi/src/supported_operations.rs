@@ -15,14 +15,8 @@ pub(crate) fn report_supported_operation_codes(call: &UnitCall<'_>) -> Result<Pl
     let with_timeouts = call.cdb.bit(2, 7);
     let opcode = call.cdb.u8(3);
     let service_action = call.cdb.u16(4);
-    let rows = || {
-        opcode::rows(opcode)
-            .iter()
-            .filter(|command| command.available(call.unit))
-    };
-    let has_service_actions = opcode::rows(opcode)
-        .iter()
-        .any(|command| command.service_action.is_some());
+    let rows = || opcode::rows(opcode).iter().filter(|command| command.available(call.unit));
+    let has_service_actions = opcode::rows(opcode).iter().any(|command| command.service_action.is_some());
     let data = match call.cdb.u8(2) & 0x07 {
         0b000 => all_commands(call, with_timeouts),
         // One operation code without service actions.
@@ -32,10 +26,7 @@ pub(crate) fn report_supported_operation_codes(call: &UnitCall<'_>) -> Result<Pl
         0b010 if !has_service_actions && rows().next().is_some() => {
             return Err(Sense::invalid_bit_in_cdb(2, 2));
         }
-        0b010 => one_command(
-            rows().find(|row| row.service_action == Some(service_action)),
-            with_timeouts,
-        ),
+        0b010 => one_command(rows().find(|row| row.service_action == Some(service_action)), with_timeouts),
         // Either; without service actions the field has to be zero for the command to be the one that is meant.
         0b011 => {
             let matches = |row: &&Command| row.service_action.unwrap_or(0) == service_action;
@@ -50,10 +41,7 @@ pub(crate) fn report_supported_operation_codes(call: &UnitCall<'_>) -> Result<Pl
 /// reserved, CTDP (1) and SERVACTV (0), CDB length (2).
 fn all_commands(call: &UnitCall<'_>, with_timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
-    for command in opcode::commands()
-        .iter()
-        .filter(|command| command.available(call.unit))
-    {
+    for command in opcode::commands().iter().filter(|command| command.available(call.unit)) {
         data.extend_from_slice(&[command.opcode, 0]);
         data.extend_from_slice(&command.service_action.unwrap_or(0).to_be_bytes());
         let flags = (u8::from(with_timeouts) << 1) | u8::from(command.service_action.is_some());

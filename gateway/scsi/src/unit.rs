@@ -127,11 +127,7 @@ impl LogicalUnit {
 
     /// Encoding of this unit's sense data.
     pub const fn sense_format(&self) -> SenseFormat {
-        if self.descriptor_sense {
-            SenseFormat::Descriptor
-        } else {
-            SenseFormat::Fixed
-        }
+        if self.descriptor_sense { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
     /// The range, if it ends at the last logical block or before. An empty range may begin just behind the last block.

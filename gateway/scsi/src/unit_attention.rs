@@ -4,10 +4,7 @@ use crate::sense::{AdditionalSense, Sense, SenseKey};
 
 /// An event that the other end has to be told of once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(
-    missing_docs,
-    reason = "each variant is the event of the additional sense code of the same name"
-)]
+#[allow(missing_docs, reason = "each variant is the event of the additional sense code of the same name")]
 pub enum UnitAttention {
     PowerOn,
     DeviceInternalReset,
@@ -48,9 +45,7 @@ impl UnitAttention {
             Self::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             Self::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
             Self::AsymmetricAccessStateChanged => AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED,
-            Self::ThinProvisioningSoftThresholdReached => {
-                AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED
-            }
+            Self::ThinProvisioningSoftThresholdReached => AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
         }
     }
 
@@ -94,11 +89,7 @@ impl PendingAttentions {
 
     /// The event to report now; it is not pending any more.
     pub(crate) fn take(&mut self) -> Option<UnitAttention> {
-        if self.0.is_empty() {
-            None
-        } else {
-            Some(self.0.remove(0))
-        }
+        if self.0.is_empty() { None } else { Some(self.0.remove(0)) }
     }
 
     pub(crate) fn clear(&mut self, event: UnitAttention) {
@@ -157,9 +148,6 @@ mod tests {
     fn sense_of_an_event_is_unit_attention() {
         let sense = UnitAttention::CapacityDataHasChanged.sense();
         assert_eq!(sense.key, SenseKey::UnitAttention);
-        assert_eq!(
-            (sense.additional.code(), sense.additional.qualifier()),
-            (0x2a, 0x09)
-        );
+        assert_eq!((sense.additional.code(), sense.additional.qualifier()), (0x2a, 0x09));
     }
 }

@@ -44,11 +44,7 @@ fn write_same(call: &UnitCall<'_>, lba: u64, blocks: u64, length_at: u16) -> Res
     Ok(Plan::Io(Io {
         unit: Arc::clone(call.unit),
         lun: call.lun,
-        operation: Operation::WriteSame {
-            range,
-            unmap,
-            data_out,
-        },
+        operation: Operation::WriteSame { range, unmap, data_out },
         data_out_bytes: if data_out { block_bytes } else { 0 },
     }))
 }

@@ -23,12 +23,7 @@ pub(crate) struct ConnectionEnvironment {
 impl ConnectionEnvironment {
     /// `local` is the address that the initiator has connected to; `handle` reaches the connection's task.
     pub(crate) fn new(shared: Arc<Shared>, local: SocketAddr, handle: SessionHandle) -> Self {
-        Self {
-            shared,
-            local,
-            handle,
-            place: RefCell::new(None),
-        }
+        Self { shared, local, handle, place: RefCell::new(None) }
     }
 
     /// The place that [`Environment::assign_tsih`] has taken, if it has.
@@ -53,11 +48,7 @@ impl Environment for ConnectionEnvironment {
         let catalogue = self.shared.catalogue.load();
         let served = catalogue.target(target).ok_or(Refusal::NotFound)?;
         let chap = self.shared.access.target_chap(&served.volume, initiator)?;
-        Ok(Access {
-            chap: chap.cloned(),
-            portal_group_tag: self.shared.id,
-            target_alias: Some(served.volume.clone()),
-        })
+        Ok(Access { chap: chap.cloned(), portal_group_tag: self.shared.id, target_alias: Some(served.volume.clone()) })
     }
 
     fn discovery_access(&self, _initiator: &IscsiName) -> Result<Access, Refusal> {
@@ -86,10 +77,7 @@ impl Environment for ConnectionEnvironment {
     }
 
     fn assign_tsih(&self, login: &SessionIdentity, requested: u16, cid: u16) -> Result<u16, Refusal> {
-        let place = self
-            .shared
-            .sessions
-            .assign(login, requested, cid, self.handle.clone())?;
+        let place = self.shared.sessions.assign(login, requested, cid, self.handle.clone())?;
         let tsih = place.tsih;
         *self.place.borrow_mut() = Some(place);
         Ok(tsih)

@@ -9,10 +9,7 @@ use crate::volume::{BlockOperation, ByteRange, PartError};
 /// The operation on the volume that a command asks for, `data` being what the initiator sent. Where that is less than the
 /// command wants (RFC 7143, 11.4.5.1: residual overflow), the blocks that are whole are written.
 pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
-    let bytes = |range: &BlockRange| ByteRange {
-        offset: range.offset_bytes(&io.unit),
-        len: range.len_bytes(&io.unit),
-    };
+    let bytes = |range: &BlockRange| ByteRange { offset: range.offset_bytes(&io.unit), len: range.len_bytes(&io.unit) };
     match &io.operation {
         Operation::Read(range) => BlockOperation::Read(bytes(range)),
         Operation::Write(range) => {
@@ -42,9 +39,7 @@ pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
 /// What SCSI calls a failure of storage.
 pub(super) fn io_error(error: &PartError, io: &Io) -> IoError {
     match error {
-        PartError::Medium { offset } => IoError::Medium {
-            lba: offset / u64::from(io.unit.block_size.bytes()),
-        },
+        PartError::Medium { offset } => IoError::Medium { lba: offset / u64::from(io.unit.block_size.bytes()) },
         PartError::NoSpace => IoError::NoSpace,
         PartError::WriteProtected => IoError::WriteProtected,
         PartError::DataDamaged => IoError::DataOutDamaged,

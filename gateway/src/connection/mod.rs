@@ -37,14 +37,11 @@ use crate::shared::Shared;
 use crate::volume::Lane;
 use crate::worker::ConnectionSlot;
 
+/// Queued bytes above which they are sent although more may follow at once.
+const SEND_EARLY_BYTES: usize = 48 << 10;
+
 /// Serves one connection until it ends and everything that it sent to storage is settled.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
-    lane: Lane,
-    stream: TcpStream,
-    peer: SocketAddr,
-    slot: ConnectionSlot,
-) {
+pub(crate) async fn serve(shared: Arc<Shared>, lane: Lane, stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot) {
     let span = info_span!("connection", %peer, session = tracing::field::Empty);
     shared.metrics.connections.inc();
     let local = match stream.local_addr() {
@@ -55,10 +52,7 @@ pub(crate) async fn serve(
             return;
         }
     };
-    Task::new(shared.clone(), lane, local, peer)
-        .run(stream)
-        .instrument(span)
-        .await;
+    Task::new(shared.clone(), lane, local, peer).run(stream).instrument(span).await;
     shared.metrics.connections.dec();
     drop(slot);
 }
@@ -94,10 +88,7 @@ impl Task {
     fn new(shared: Arc<Shared>, lane: Lane, local: SocketAddr, peer: SocketAddr) -> Self {
         let (command_sender, commands) = mpsc::unbounded_channel();
         let (settled, settled_receiver) = watch::channel(false);
-        let handle = SessionHandle {
-            commands: command_sender,
-            settled: settled_receiver,
-        };
+        let handle = SessionHandle { commands: command_sender, settled: settled_receiver };
         let started = Instant::now();
         let limits = &shared.limits;
         let config = ConnectionConfig {
@@ -156,15 +147,16 @@ impl Task {
                 biased;
                 Some(command) = self.commands.recv() => self.obey(command),
                 () = Tasks::ready(self.session.as_mut().map(|session| &mut session.tasks)) => {
-                    if let (Some(session), Some(protocol)) = (&mut self.session, self.protocol.session()) {
-                        session.tasks.advance(protocol, &mut self.output);
+                    while self.advance_tasks() {
+                        self.carry_out();
+                        self.send_early(&outward)?;
                     }
                 }
                 read = incoming.read_buf(self.decoder.buffer()), if reading => {
                     if read? == 0 {
                         return Ok(());
                     }
-                    self.take_pdus();
+                    self.take_pdus(&outward)?;
                 }
                 writable = outward.writable(), if !self.outgoing.is_empty() => {
                     writable?;
@@ -180,28 +172,38 @@ impl Task {
     }
 
     fn until_deadline(&self) -> Duration {
-        self.protocol
-            .next_deadline()
-            .saturating_sub(self.now())
-            .max(Duration::from_millis(1))
+        self.protocol.next_deadline().saturating_sub(self.now()).max(Duration::from_millis(1))
+    }
+
+    fn advance_tasks(&mut self) -> bool {
+        match (&mut self.session, self.protocol.session()) {
+            (Some(session), Some(protocol)) => session.tasks.advance(protocol, &mut self.output),
+            _ => false,
+        }
+    }
+
+    /// Lets the initiator begin with a large answer while the next one is being made; small ones leave together, by one call.
+    fn send_early(&mut self, outward: &WriteHalf<'_>) -> std::io::Result<()> {
+        if self.outgoing.is_over(SEND_EARLY_BYTES) { self.outgoing.send(outward) } else { Ok(()) }
     }
 
     /// Every PDU that has arrived whole.
-    fn take_pdus(&mut self) {
+    fn take_pdus(&mut self, outward: &WriteHalf<'_>) -> std::io::Result<()> {
         while self.end.is_none() {
             match self.decoder.decode() {
                 Ok(Some(pdu)) => {
                     let now = self.now();
-                    self.protocol
-                        .receive(pdu, now, &self.environment, &mut self.output);
+                    self.protocol.receive(pdu, now, &self.environment, &mut self.output);
                     self.carry_out();
+                    self.send_early(outward)?;
                 }
-                Ok(None) => return,
+                Ok(None) => return Ok(()),
                 Err(error) => {
                     self.end = Some(CloseReason::Frame(error));
                 }
             }
         }
+        Ok(())
     }
 
     /// Queues PDUs for sending and does what the protocol asks for, until it asks for nothing more.
@@ -231,28 +233,20 @@ impl Task {
             session.tasks.take_reservations(&mut self.outgoing);
             protocol.set_command_window(self.shared.memory.command_window(), &mut self.output);
             self.outgoing.queue(&mut self.output);
-            session
-                .irregularities
-                .report(protocol.counters(), &self.shared.metrics);
+            session.irregularities.report(protocol.counters(), &self.shared.metrics);
         }
     }
 
     fn log_in(&mut self, established: &Established) {
         let Some(mut place) = self.environment.take_place() else {
-            self.end
-                .get_or_insert(CloseReason::ProtocolError("login without a session handle"));
+            self.end.get_or_insert(CloseReason::ProtocolError("login without a session handle"));
             return;
         };
         let parameters = &established.parameters;
-        self.decoder
-            .set_digests(parameters.header_digest, parameters.data_digest);
-        self.decoder
-            .set_max_data_segment(parameters.max_recv_data_segment_length);
-        self.outgoing
-            .set_digests(parameters.header_digest, parameters.data_digest);
-        self.shared
-            .sessions
-            .established(&place, self.peer.to_string(), established);
+        self.decoder.set_digests(parameters.header_digest, parameters.data_digest);
+        self.decoder.set_max_data_segment(parameters.max_recv_data_segment_length);
+        self.outgoing.set_digests(parameters.header_digest, parameters.data_digest);
+        self.shared.sessions.established(&place, self.peer.to_string(), established);
         self.shared.metrics.count_login("success");
         self.shared.metrics.sessions.inc();
         tracing::Span::current().record("session", place.id);
@@ -264,14 +258,8 @@ impl Task {
             "logged in"
         );
         let predecessor = place.predecessor.take();
-        let tasks = Tasks::new(
-            self.shared.clone(),
-            self.lane.clone(),
-            identity,
-            &place,
-            self.handle.clone(),
-            predecessor,
-        );
+        let tasks =
+            Tasks::new(self.shared.clone(), self.lane.clone(), identity, &place, self.handle.clone(), predecessor);
         self.session = Some(LoggedIn {
             place,
             tasks,
@@ -294,9 +282,7 @@ impl Task {
                 protocol.request_logout(seconds, &mut self.output);
             }
             (SessionCommand::ResetByOther { volume, settled }, Some(session), Some(protocol)) => {
-                session
-                    .tasks
-                    .reset_by_other(volume, settled, protocol, &mut self.output);
+                session.tasks.reset_by_other(volume, settled, protocol, &mut self.output);
             }
             (SessionCommand::OthersReset { token }, Some(session), Some(protocol)) => {
                 session.tasks.others_reset(token, protocol, &mut self.output);
@@ -315,9 +301,7 @@ impl Task {
             }
             Ok(())
         };
-        tokio::time::timeout(Duration::from_secs(1), all)
-            .await
-            .unwrap_or(Ok(()))
+        tokio::time::timeout(Duration::from_secs(1), all).await.unwrap_or(Ok(()))
     }
 
     /// The connection is gone: drops what has not been sent to storage and waits for the rest, so that nothing of this
@@ -353,11 +337,7 @@ impl Task {
     }
 
     fn warn_limited(&self, cause: &'static str, detail: &str) {
-        let mut throttle = self
-            .shared
-            .bad_input
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut throttle = self.shared.bad_input.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(suppressed) = throttle.permit() {
             warn!(cause, detail, suppressed, "the connection is closed");
         }

@@ -65,11 +65,7 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        while self
-            .reservations
-            .front()
-            .is_some_and(|(end, _)| *end <= self.sent_bytes)
-        {
+        while self.reservations.front().is_some_and(|(end, _)| *end <= self.sent_bytes) {
             self.reservations.pop_front();
         }
         Ok(())

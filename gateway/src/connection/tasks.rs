@@ -12,8 +12,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use holdfast_iscsi::login::SessionIdentity;
 use holdfast_iscsi::output::{
-    Action, DataPieces, Output, ScsiCommand, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome,
-    TaskResult,
+    Action, DataPieces, Output, ScsiCommand, TaskFunction, TaskId, TaskManagement, TaskManagementOutcome, TaskResult,
 };
 use holdfast_iscsi::session::Session;
 use holdfast_proto::ids::VolumeId;
@@ -84,10 +83,7 @@ impl Tasks {
         handle: SessionHandle,
         predecessor: Option<watch::Receiver<bool>>,
     ) -> Self {
-        let target = identity
-            .target
-            .as_ref()
-            .and_then(|name| shared.catalogue.load().target(name).cloned());
+        let target = identity.target.as_ref().and_then(|name| shared.catalogue.load().target(name).cloned());
         let volume = target.as_ref().map_or("", |target| &target.volume);
         let gate = predecessor.map(|mut settled| -> Waiting<()> {
             Box::pin(async move {
@@ -141,10 +137,12 @@ impl Tasks {
         self.operations.poll_ready(context)
     }
 
-    /// Takes up what has become possible: finished operations, memory, the end of the previous session.
-    pub(crate) fn advance(&mut self, session: &mut Session, output: &mut Output) {
-        while let Some(done) = self.operations.poll_done() {
+    /// Takes up one thing that has become possible: a finished operation; or else memory, or the end of the previous session.
+    /// Whether there may be more.
+    pub(crate) fn advance(&mut self, session: &mut Session, output: &mut Output) -> bool {
+        if let Some(done) = self.operations.poll_done() {
             self.finish(done, session, output);
+            return true;
         }
         if let Some(reservation) = self.granted.take() {
             if let Some(prepared) = self.short_of_memory.pop_front() {
@@ -157,6 +155,7 @@ impl Tasks {
                 self.start(command, session, output);
             }
         }
+        false
     }
 
     /// Carries out what the session asks for.
@@ -192,38 +191,21 @@ impl Tasks {
             self.respond(command.task, response, 0, session, output);
             return;
         };
-        let announced = if command.write {
-            command.expected_data_transfer_length
-        } else {
-            0
-        };
-        let request = Request {
-            lun: command.lun,
-            cdb: command.cdb.as_slice(),
-            expected_data_out_bytes: u64::from(announced),
-        };
+        let announced = if command.write { command.expected_data_transfer_length } else { 0 };
+        let request =
+            Request { lun: command.lun, cdb: command.cdb.as_slice(), expected_data_out_bytes: u64::from(announced) };
         let plan = holdfast_scsi::prepare(&request, &mut self.nexus, &target.device);
         self.follow(command.task, plan, started, session, output);
     }
 
-    fn follow(
-        &mut self,
-        task: TaskId,
-        plan: Plan,
-        started: Instant,
-        session: &mut Session,
-        output: &mut Output,
-    ) {
+    fn follow(&mut self, task: TaskId, plan: Plan, started: Instant, session: &mut Session, output: &mut Output) {
         match plan {
             Plan::Respond(response) => {
                 self.respond(task, response, 0, session, output);
                 self.meters.record(Meter::other, started.elapsed(), 0);
             }
             Plan::Parameters { len_bytes, command } => {
-                self.receiving.insert(
-                    task,
-                    Receiving::Parameters(command, u64::from(len_bytes), started),
-                );
+                self.receiving.insert(task, Receiving::Parameters(command, u64::from(len_bytes), started));
                 session.transfer_out(task, u64::from(len_bytes), output);
             }
             Plan::Io(io) => {
@@ -231,12 +213,7 @@ impl Tasks {
                     0 => io.data_in_bytes(),
                     wanted => session.missing_bytes(task, wanted),
                 };
-                let prepared = Prepared {
-                    task,
-                    io,
-                    started,
-                    memory_bytes,
-                };
+                let prepared = Prepared { task, io, started, memory_bytes };
                 if memory_bytes == 0 {
                     self.proceed(prepared, None, session, output);
                 } else {
@@ -272,8 +249,7 @@ impl Tasks {
         if wanted == 0 {
             self.run(prepared, DataPieces::new(), reservation, session, output);
         } else {
-            self.receiving
-                .insert(task, Receiving::Blocks(prepared, reservation));
+            self.receiving.insert(task, Receiving::Blocks(prepared, reservation));
             session.transfer_out(task, wanted, output);
         }
     }
@@ -324,14 +300,7 @@ impl Tasks {
         };
         let number = prepared.task.as_u64();
         let backend = target.backend;
-        self.running.insert(
-            number,
-            Running {
-                prepared,
-                bytes,
-                reservation,
-            },
-        );
+        self.running.insert(number, Running { prepared, bytes, reservation });
         if let Some(done) = self.operations.start(number, backend, operation) {
             self.finish(done, session, output);
         }
@@ -341,9 +310,7 @@ impl Tasks {
         let Some(running) = self.running.remove(&done.operation) else {
             return;
         };
-        let Prepared {
-            task, io, started, ..
-        } = running.prepared;
+        let Prepared { task, io, started, .. } = running.prepared;
         let response = match done.result {
             Ok(data) => Response::good_with(contiguous(data)),
             Err(error) => {
@@ -387,11 +354,7 @@ impl Tasks {
             }
             self.receiving.remove(&task);
             self.held.retain(|command| command.task != task);
-            if self
-                .short_of_memory
-                .front()
-                .is_some_and(|first| first.task == task)
-            {
+            if self.short_of_memory.front().is_some_and(|first| first.task == task) {
                 // What it asked for is not what the next one needs.
                 self.memory = None;
                 self.granted = None;
@@ -414,8 +377,7 @@ impl Tasks {
             }
             TaskFunction::LogicalUnitReset => match self.mapped_lun(lun) {
                 Some((number, volume)) => {
-                    self.nexus
-                        .raise(Some(number), UnitAttention::BusDeviceResetFunction);
+                    self.nexus.raise(Some(number), UnitAttention::BusDeviceResetFunction);
                     self.reset_others(token, Some(volume), false);
                     return;
                 }
@@ -434,9 +396,7 @@ impl Tasks {
     fn mapped_lun(&self, lun: [u8; 8]) -> Option<(u16, VolumeId)> {
         let target = self.target.as_ref()?;
         match LunAddress::from_bytes(lun) {
-            LunAddress::Unit(number) if target.device.luns.contains_key(&number) => {
-                Some((number, target.volume_id))
-            }
+            LunAddress::Unit(number) if target.device.luns.contains_key(&number) => Some((number, target.volume_id)),
             _ => None,
         }
     }
@@ -446,11 +406,7 @@ impl Tasks {
         let others = self
             .target
             .as_ref()
-            .map(|target| {
-                self.shared
-                    .sessions
-                    .others_of_target(target.name.as_str(), self.session_id)
-            })
+            .map(|target| self.shared.sessions.others_of_target(target.name.as_str(), self.session_id))
             .unwrap_or_default();
         let mut answers = Vec::with_capacity(others.len());
         for mut other in others {
@@ -517,7 +473,7 @@ impl Tasks {
                 return;
             }
             Self::ready(Some(self)).await;
-            self.advance(session, output);
+            while self.advance(session, output) {}
         }
     }
 }

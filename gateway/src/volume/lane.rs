@@ -63,17 +63,8 @@ enum Progress {
 impl Lane {
     /// A lane that is not connected yet. `incarnation` names this run of the gateway, `number` the lane in it.
     pub(crate) fn new(incarnation: u64, number: u32, metrics: Arc<StorageMetrics>) -> Self {
-        let state = State {
-            sender: None,
-            incarnation,
-            number,
-            next_sequence: 1,
-            in_flight: BTreeMap::new(),
-            metrics,
-        };
-        Self {
-            state: Rc::new(RefCell::new(state)),
-        }
+        let state = State { sender: None, incarnation, number, next_sequence: 1, in_flight: BTreeMap::new(), metrics };
+        Self { state: Rc::new(RefCell::new(state)) }
     }
 
     /// Sends a part, or keeps it until there is a stream. The result arrives in `done` under `token`. Returns a handle for
@@ -94,22 +85,14 @@ impl Lane {
             Kind::WriteSame => checksum::of_pieces(0, &part.payload),
             _ => Vec::new(),
         };
-        let acked_below = state
-            .in_flight
-            .first_key_value()
-            .map_or(sequence, |(oldest, _)| *oldest);
+        let acked_below = state.in_flight.first_key_value().map_or(sequence, |(oldest, _)| *oldest);
         let request = Request {
             id: sequence,
             volume,
             shard: ShardIndex::of_offset(part.range.offset).map_or(u32::MAX, |shard| shard.0),
             epoch: ONLY_EPOCH,
             term: ONLY_EPOCH,
-            op: OpId {
-                incarnation: Incarnation(state.incarnation),
-                lane: state.number,
-                sequence,
-                part: 0,
-            },
+            op: OpId { incarnation: Incarnation(state.incarnation), lane: state.number, sequence, part: 0 },
             acked_below,
             nexus,
             path_epoch: ONLY_EPOCH,
@@ -135,10 +118,7 @@ impl Lane {
     /// Drops a part that has not been sent yet; one that has been sent ends when storage answers.
     pub(crate) fn cancel(&self, handle: u64) {
         let mut state = self.state.borrow_mut();
-        let unsent = state
-            .in_flight
-            .get(&handle)
-            .is_some_and(|part| matches!(part.progress, Progress::Unsent(_)));
+        let unsent = state.in_flight.get(&handle).is_some_and(|part| matches!(part.progress, Progress::Unsent(_)));
         if unsent && let Some(part) = state.in_flight.remove(&handle) {
             part.finish(Err(PartError::Cancelled));
         }
@@ -155,11 +135,7 @@ impl Lane {
                     self.state.borrow_mut().sender = None;
                     warn!(cause, "lost the stream to the storage node");
                 }
-                Err(cause) => warn!(
-                    cause,
-                    retry_ms = backoff.as_millis(),
-                    "cannot reach the storage node"
-                ),
+                Err(cause) => warn!(cause, retry_ms = backoff.as_millis(), "cannot reach the storage node"),
             }
             self.state.borrow().metrics.reconnects.inc();
             tokio::time::sleep(backoff).await;
@@ -167,11 +143,7 @@ impl Lane {
         }
     }
 
-    async fn connect_once(
-        &self,
-        connect: &StorageConnector,
-        gateway_name: &str,
-    ) -> Result<ReplyReceiver, String> {
+    async fn connect_once(&self, connect: &StorageConnector, gateway_name: &str) -> Result<ReplyReceiver, String> {
         let channel = connect().await?;
         let hello = {
             let state = self.state.borrow();
@@ -183,9 +155,7 @@ impl Lane {
                 name: gateway_name.to_owned(),
             }
         };
-        let (welcome, sender, receiver) = block::connect(channel, hello)
-            .await
-            .map_err(|error| error.to_string())?;
+        let (welcome, sender, receiver) = block::connect(channel, hello).await.map_err(|error| error.to_string())?;
         info!(node = welcome.node_id, "connected to the storage node");
         self.settle_previous_stream(sender);
         Ok(receiver)
@@ -225,10 +195,7 @@ impl Lane {
     fn finish(&self, reply: Reply) {
         let state = &mut *self.state.borrow_mut();
         let Some(part) = state.in_flight.remove(&reply.id) else {
-            warn!(
-                id = reply.id,
-                "the storage node answered a request that was never sent"
-            );
+            warn!(id = reply.id, "the storage node answered a request that was never sent");
             return;
         };
         let result = verified(&part, reply);
@@ -251,10 +218,7 @@ impl InFlight {
     }
 
     fn finish(self, result: Result<Vec<bytes::Bytes>, PartError>) {
-        self.done.push(PartDone {
-            token: self.token,
-            result,
-        });
+        self.done.push(PartDone { token: self.token, result });
     }
 }
 

@@ -11,9 +11,5 @@ static ZEROS: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0; ZEROS_BYTES
 
 /// `len` bytes of zeros, without a copy up to 1 MiB.
 pub(crate) fn zeros(len: usize) -> Bytes {
-    if len <= ZEROS_BYTES {
-        ZEROS.slice(..len)
-    } else {
-        BytesMut::zeroed(len).freeze()
-    }
+    if len <= ZEROS_BYTES { ZEROS.slice(..len) } else { BytesMut::zeroed(len).freeze() }
 }

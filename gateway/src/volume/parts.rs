@@ -61,15 +61,8 @@ impl Parts {
             // A flush has no range, but one part goes to the volume all the same.
             BlockOperation::Flush => (Kind::Flush, vec![ByteRange { offset: 0, len: 0 }], vec![]),
         };
-        let ranges = ranges
-            .into_iter()
-            .filter(|range| range.len > 0 || kind == Kind::Flush)
-            .collect();
-        Self {
-            kind,
-            ranges,
-            payload: payload.into(),
-        }
+        let ranges = ranges.into_iter().filter(|range| range.len > 0 || kind == Kind::Flush).collect();
+        Self { kind, ranges, payload: payload.into() }
     }
 
     fn most_bytes(&self) -> u64 {
@@ -108,24 +101,14 @@ impl Iterator for Parts {
         let to_border = SHARD_BYTES - whole.offset % SHARD_BYTES;
         let len = whole.len.min(to_border).min(self.most_bytes());
         if len < whole.len {
-            self.ranges.push_front(ByteRange {
-                offset: whole.offset + len,
-                len: whole.len - len,
-            });
+            self.ranges.push_front(ByteRange { offset: whole.offset + len, len: whole.len - len });
         }
         let payload = match self.kind {
             Kind::Write => self.take_payload(len),
             Kind::WriteSame => self.payload.iter().cloned().collect(),
             Kind::Read | Kind::Unmap | Kind::Flush => Vec::new(),
         };
-        Some(Part {
-            kind: self.kind,
-            range: ByteRange {
-                offset: whole.offset,
-                len,
-            },
-            payload,
-        })
+        Some(Part { kind: self.kind, range: ByteRange { offset: whole.offset, len }, payload })
     }
 }
 
@@ -135,39 +118,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn ranges(operation: BlockOperation) -> Vec<(u64, u64)> {
-        Parts::new(operation)
-            .map(|part| (part.range.offset, part.range.len))
-            .collect()
+        Parts::new(operation).map(|part| (part.range.offset, part.range.len)).collect()
     }
 
     #[test]
     fn read_over_a_shard_border_is_cut_there() {
-        let range = ByteRange {
-            offset: SHARD_BYTES - 4096,
-            len: 8192,
-        };
-        assert_eq!(
-            ranges(BlockOperation::Read(range)),
-            [(SHARD_BYTES - 4096, 4096), (SHARD_BYTES, 4096)]
-        );
+        let range = ByteRange { offset: SHARD_BYTES - 4096, len: 8192 };
+        assert_eq!(ranges(BlockOperation::Read(range)), [(SHARD_BYTES - 4096, 4096), (SHARD_BYTES, 4096)]);
     }
 
     #[test]
     fn unmap_takes_whole_shards_and_skips_empty_ranges() {
-        let all = vec![
-            ByteRange {
-                offset: 0,
-                len: 2 * SHARD_BYTES + 512,
-            },
-            ByteRange { offset: 7, len: 0 },
-        ];
+        let all = vec![ByteRange { offset: 0, len: 2 * SHARD_BYTES + 512 }, ByteRange { offset: 7, len: 0 }];
         assert_eq!(
             ranges(BlockOperation::Unmap(all)),
-            [
-                (0, SHARD_BYTES),
-                (SHARD_BYTES, SHARD_BYTES),
-                (2 * SHARD_BYTES, 512)
-            ]
+            [(0, SHARD_BYTES), (SHARD_BYTES, SHARD_BYTES), (2 * SHARD_BYTES, 512)]
         );
     }
 

@@ -54,28 +54,15 @@ struct Running {
 
 impl Operations {
     pub(crate) fn new(lane: Lane, nexus: u64) -> Self {
-        Self {
-            lane,
-            nexus,
-            completions: Completions::new(),
-            running: HashMap::new(),
-        }
+        Self { lane, nexus, completions: Completions::new(), running: HashMap::new() }
     }
 
     /// Starts an operation. `Some` if it is over at once.
-    pub(crate) fn start(
-        &mut self,
-        operation: u64,
-        backend: Backend,
-        what: BlockOperation,
-    ) -> Option<OperationDone> {
+    pub(crate) fn start(&mut self, operation: u64, backend: Backend, what: BlockOperation) -> Option<OperationDone> {
         let volume = match backend {
             Backend::Stored(volume) => volume,
             Backend::Null => {
-                return Some(OperationDone {
-                    operation,
-                    result: Ok(answer_of_null(&what)),
-                });
+                return Some(OperationDone { operation, result: Ok(answer_of_null(&what)) });
             }
         };
         let mut running = Running {
@@ -132,10 +119,7 @@ impl Running {
     fn send_more(&mut self, operation: u64, nexus: u64, lane: &Lane, completions: &Rc<Completions>) {
         while self.handles.len() < MAX_PARTS_IN_FLIGHT {
             let Some(part) = self.parts.next() else { break };
-            let token = PartToken {
-                operation,
-                buffer_offset: self.next_offset,
-            };
+            let token = PartToken { operation, buffer_offset: self.next_offset };
             self.next_offset += part.range.len;
             let handle = lane.submit(self.volume, nexus, part, completions, token);
             self.handles.push((token.buffer_offset, handle));
@@ -143,8 +127,7 @@ impl Running {
     }
 
     fn take(&mut self, part: PartDone) {
-        self.handles
-            .retain(|(offset, _)| *offset != part.token.buffer_offset);
+        self.handles.retain(|(offset, _)| *offset != part.token.buffer_offset);
         match part.result {
             Ok(data) if data.is_empty() => {}
             Ok(data) => self.data.push((part.token.buffer_offset, data)),

@@ -18,11 +18,7 @@ const DPOFUA: u8 = 0x10;
 
 pub(crate) fn mode_sense_6(call: &UnitCall<'_>) -> Result<Plan, Sense> {
     let pages = selected_pages(call)?;
-    let descriptor = if call.cdb.bit(1, 3) {
-        Vec::new()
-    } else {
-        short_descriptor(call.unit)
-    };
+    let descriptor = if call.cdb.bit(1, 3) { Vec::new() } else { short_descriptor(call.unit) };
     // Both lengths are far below 256: one descriptor, and pages that are a few dozen bytes altogether.
     let length = u8::try_from(3 + descriptor.len() + pages.len()).unwrap_or(u8::MAX);
     let descriptor_length = u8::try_from(descriptor.len()).unwrap_or(u8::MAX);
@@ -46,12 +42,7 @@ pub(crate) fn mode_sense_10(call: &UnitCall<'_>) -> Result<Plan, Sense> {
     data.extend_from_slice(&length.to_be_bytes());
     // LONGLBA tells the kind of descriptor that follows, so it is set only where one does.
     let long_descriptor_follows = long_lba && !descriptor.is_empty();
-    data.extend_from_slice(&[
-        0,
-        device_specific(call.unit),
-        u8::from(long_descriptor_follows),
-        0,
-    ]);
+    data.extend_from_slice(&[0, device_specific(call.unit), u8::from(long_descriptor_follows), 0]);
     data.extend_from_slice(&descriptor_length.to_be_bytes());
     data.extend_from_slice(&descriptor);
     data.extend_from_slice(&pages);
@@ -65,10 +56,7 @@ fn selected_pages(call: &UnitCall<'_>) -> Result<Vec<u8>, Sense> {
         0b01 => Values::Changeable,
         _ => {
             let additional = AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED;
-            return Err(Sense {
-                additional,
-                ..Sense::invalid_bit_in_cdb(2, 7)
-            });
+            return Err(Sense { additional, ..Sense::invalid_bit_in_cdb(2, 7) });
         }
     };
     let code = call.cdb.u8(2) & 0x3f;
@@ -76,11 +64,7 @@ fn selected_pages(call: &UnitCall<'_>) -> Result<Vec<u8>, Sense> {
     if !matches!(subpage, 0 | ALL_SUBPAGES) {
         // No page has subpages yet. An unknown page is the earlier error.
         let known = code == ALL_PAGES || Page::all().any(|page| page.code() == code);
-        return Err(if known {
-            Sense::invalid_field_in_cdb(3)
-        } else {
-            Sense::invalid_bit_in_cdb(2, 5)
-        });
+        return Err(if known { Sense::invalid_field_in_cdb(3) } else { Sense::invalid_bit_in_cdb(2, 5) });
     }
     let mut data = Vec::new();
     for page in Page::all().filter(|page| code == ALL_PAGES || page.code() == code) {
@@ -99,10 +83,7 @@ fn device_specific(unit: &LogicalUnit) -> u8 {
 /// Number of blocks (4; all ones when there are more), reserved, block length (3): the short LBA mode parameter block
 /// descriptor of SBC-3.
 fn short_descriptor(unit: &LogicalUnit) -> Vec<u8> {
-    let mut descriptor = u32::try_from(unit.blocks)
-        .unwrap_or(u32::MAX)
-        .to_be_bytes()
-        .to_vec();
+    let mut descriptor = u32::try_from(unit.blocks).unwrap_or(u32::MAX).to_be_bytes().to_vec();
     // Block lengths fit into the three lower bytes; the highest one is the reserved byte.
     descriptor.extend_from_slice(&unit.block_size.bytes().to_be_bytes());
     descriptor

@@ -24,13 +24,7 @@ pub(super) enum Page {
 impl Page {
     /// All pages in ascending order of their codes, which is the order of MODE SENSE.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        [
-            Self::ReadWriteErrorRecovery,
-            Self::Caching,
-            Self::Control,
-            Self::InformationalExceptionsControl,
-        ]
-        .into_iter()
+        [Self::ReadWriteErrorRecovery, Self::Caching, Self::Control, Self::InformationalExceptionsControl].into_iter()
     }
 
     pub(super) const fn code(self) -> u8 {

@@ -114,9 +114,7 @@ pub(crate) fn find(cdb: Cdb<'_>) -> Result<&'static Command, Sense> {
         [command] if command.service_action.is_none() => Ok(command),
         _ => {
             let service_action = Some(cdb.service_action());
-            rows.iter()
-                .find(|command| command.service_action == service_action)
-                .ok_or(Sense::invalid_bit_in_cdb(1, 4))
+            rows.iter().find(|command| command.service_action == service_action).ok_or(Sense::invalid_bit_in_cdb(1, 4))
         }
     }
 }
@@ -129,10 +127,7 @@ pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
 /// For each operation code, where its rows begin and end in [`COMMANDS`].
 static ROWS: [(u16, u16); 256] = index(COMMANDS);
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the table has fewer rows than a u16 can count"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "the table has fewer rows than a u16 can count")]
 const fn index(commands: &[Command]) -> [(u16, u16); 256] {
     let mut rows = [(0, 0); 256];
     let mut at = 0;
@@ -155,11 +150,7 @@ mod tests {
     fn rows_are_sorted_and_unique() {
         for pair in COMMANDS.windows(2) {
             let [first, second] = pair else { unreachable!() };
-            assert!(
-                (first.opcode, first.service_action) < (second.opcode, second.service_action),
-                "{}",
-                second.name
-            );
+            assert!((first.opcode, first.service_action) < (second.opcode, second.service_action), "{}", second.name);
         }
     }
 
@@ -177,12 +168,7 @@ mod tests {
             assert_eq!(command.cdb_len(), expected, "{}", command.name);
             if let Some(service_action) = command.service_action {
                 // The standard shows the service action itself in the usage data, not its mask.
-                assert_eq!(
-                    u16::from(command.usage[1] & 0x1f),
-                    service_action,
-                    "{}",
-                    command.name
-                );
+                assert_eq!(u16::from(command.usage[1] & 0x1f), service_action, "{}", command.name);
             }
         }
     }
@@ -192,9 +178,7 @@ mod tests {
         for command in COMMANDS {
             let mut cdb = vec![0; command.cdb_len()];
             cdb[0] = command.opcode;
-            cdb[1] = command
-                .service_action
-                .map_or(0, |action| u8::try_from(action).unwrap());
+            cdb[1] = command.service_action.map_or(0, |action| u8::try_from(action).unwrap());
             let found = find(Cdb::new(&cdb)).unwrap();
             assert_eq!(found.name, command.name);
             assert_eq!(found.check_usage(Cdb::new(&cdb)), Ok(()));
@@ -203,10 +187,7 @@ mod tests {
 
     #[test]
     fn unknown_operation_codes_and_service_actions_are_told_apart() {
-        assert_eq!(
-            find(Cdb::new(&[0xff; 16])).unwrap_err(),
-            Sense::INVALID_OPERATION_CODE
-        );
+        assert_eq!(find(Cdb::new(&[0xff; 16])).unwrap_err(), Sense::INVALID_OPERATION_CODE);
         assert_eq!(find(Cdb::new(&[])).unwrap_err(), Sense::INVALID_OPERATION_CODE);
         let mut cdb = [0; 16];
         cdb[0] = 0x9e;

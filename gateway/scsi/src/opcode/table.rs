@@ -147,17 +147,11 @@ const fn on_port(name: &'static str, usage: &'static [u8], handler: OnPort) -> C
 
 impl Command {
     const fn service_action(self, service_action: u16) -> Self {
-        Self {
-            service_action: Some(service_action),
-            ..self
-        }
+        Self { service_action: Some(service_action), ..self }
     }
 
     const fn unit_attentions(self, unit_attentions: UnitAttentions) -> Self {
-        Self {
-            unit_attentions,
-            ..self
-        }
+        Self { unit_attentions, ..self }
     }
 
     const fn reservation(self, reservation: Reservation) -> Self {
@@ -165,24 +159,14 @@ impl Command {
     }
 
     const fn medium(self, reservation: Reservation) -> Self {
-        Self {
-            timeouts_s: MEDIUM_TIMEOUTS_S,
-            reservation,
-            ..self
-        }
+        Self { timeouts_s: MEDIUM_TIMEOUTS_S, reservation, ..self }
     }
 
     const fn writing(self) -> Self {
-        Self {
-            writes: true,
-            ..self.medium(Reservation::Conflicts)
-        }
+        Self { writes: true, ..self.medium(Reservation::Conflicts) }
     }
 
     const fn thin_only(self) -> Self {
-        Self {
-            thin_only: true,
-            ..self
-        }
+        Self { thin_only: true, ..self }
     }
 }

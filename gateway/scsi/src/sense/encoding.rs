@@ -28,9 +28,7 @@ impl Sense {
     /// ```
     fn fixed(&self) -> [u8; 18] {
         // VALID stays 0 when the value needs more than the four bytes (SPC-4, 4.5.3).
-        let information = self
-            .information
-            .and_then(|information| u32::try_from(information).ok());
+        let information = self.information.and_then(|information| u32::try_from(information).ok());
         let valid = if information.is_some() { 0x80 } else { 0 };
         let [i0, i1, i2, i3] = information.unwrap_or(0).to_be_bytes();
         let [s0, s1, s2] = self.field.map_or([0; 3], FieldPointer::sense_key_specific);
@@ -59,16 +57,7 @@ impl Sense {
     /// Eight bytes of header, then an information descriptor (type 00h, 12 bytes) and a sense key specific one
     /// (type 02h, 8 bytes), where there is something to say.
     fn descriptors(&self) -> Vec<u8> {
-        let mut bytes = vec![
-            0x72,
-            self.key as u8,
-            self.additional.code(),
-            self.additional.qualifier(),
-            0,
-            0,
-            0,
-            0,
-        ];
+        let mut bytes = vec![0x72, self.key as u8, self.additional.code(), self.additional.qualifier(), 0, 0, 0, 0];
         let mut additional_length = 0;
         if let Some(information) = self.information {
             bytes.extend_from_slice(&[0x00, 0x0a, 0x80, 0]);
@@ -116,20 +105,17 @@ mod tests {
 
     #[test]
     fn information_of_32_bits_is_valid_in_both_formats() {
-        let sense = Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR)
-            .with_information(0x1234);
+        let sense = Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR).with_information(0x1234);
         let fixed = [0xf0, 0, 3, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0];
         assert_eq!(sense.to_bytes(SenseFormat::Fixed)[..], fixed);
-        let descriptor = [
-            0x72, 3, 0x11, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34,
-        ];
+        let descriptor = [0x72, 3, 0x11, 0, 0, 0, 0, 12, 0, 0x0a, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34];
         assert_eq!(sense.to_bytes(SenseFormat::Descriptor)[..], descriptor);
     }
 
     #[test]
     fn information_beyond_32_bits_is_not_valid_in_fixed_format() {
-        let sense = Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR)
-            .with_information(1 << 32);
+        let sense =
+            Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR).with_information(1 << 32);
         let bytes = sense.to_bytes(SenseFormat::Fixed);
         assert_eq!(bytes[..7], [0x70, 0, 3, 0, 0, 0, 0]);
     }
@@ -137,9 +123,6 @@ mod tests {
     #[test]
     fn sense_reads_like_the_standard_in_a_log() {
         let text = Sense::invalid_bit_in_cdb(1, 7).to_string();
-        assert_eq!(
-            text,
-            "ILLEGAL REQUEST, INVALID FIELD IN CDB (24h/00h), CDB byte 1 bit 7"
-        );
+        assert_eq!(text, "ILLEGAL REQUEST, INVALID FIELD IN CDB (24h/00h), CDB byte 1 bit 7");
     }
 }

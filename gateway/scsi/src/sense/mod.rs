@@ -91,57 +91,35 @@ impl Sense {
     pub const NONE: Self = Self::new(SenseKey::NoSense, AdditionalSense::NONE);
 
     /// The logical unit is not there: no such LUN for this initiator.
-    pub const LOGICAL_UNIT_NOT_SUPPORTED: Self = Self::new(
-        SenseKey::IllegalRequest,
-        AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED,
-    );
+    pub const LOGICAL_UNIT_NOT_SUPPORTED: Self =
+        Self::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
     /// The operation code is not known.
     pub const INVALID_OPERATION_CODE: Self = Self {
-        field: Some(FieldPointer {
-            in_cdb: true,
-            byte: 0,
-            bit: None,
-        }),
-        ..Self::new(
-            SenseKey::IllegalRequest,
-            AdditionalSense::INVALID_COMMAND_OPERATION_CODE,
-        )
+        field: Some(FieldPointer { in_cdb: true, byte: 0, bit: None }),
+        ..Self::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE)
     };
 
     /// The range goes beyond the last logical block.
-    pub const LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE: Self = Self::new(
-        SenseKey::IllegalRequest,
-        AdditionalSense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
-    );
+    pub const LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE: Self =
+        Self::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
 
     /// The parameter list does not have the length that it says, or that its kind needs.
-    pub const PARAMETER_LIST_LENGTH_ERROR: Self = Self::new(
-        SenseKey::IllegalRequest,
-        AdditionalSense::PARAMETER_LIST_LENGTH_ERROR,
-    );
+    pub const PARAMETER_LIST_LENGTH_ERROR: Self =
+        Self::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
 
     /// The unit is read-only.
     pub const WRITE_PROTECTED: Self = Self::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED);
 
     /// Sense data of a key and an additional sense code alone.
     pub const fn new(key: SenseKey, additional: AdditionalSense) -> Self {
-        Self {
-            key,
-            additional,
-            information: None,
-            field: None,
-        }
+        Self { key, additional, information: None, field: None }
     }
 
     /// INVALID FIELD IN CDB; the field is a whole number of bytes that begins at `byte`.
     pub const fn invalid_field_in_cdb(byte: u16) -> Self {
         Self {
-            field: Some(FieldPointer {
-                in_cdb: true,
-                byte,
-                bit: None,
-            }),
+            field: Some(FieldPointer { in_cdb: true, byte, bit: None }),
             ..Self::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB)
         }
     }
@@ -149,11 +127,7 @@ impl Sense {
     /// INVALID FIELD IN CDB; the leftmost bit of the field is `bit` of `byte`.
     pub const fn invalid_bit_in_cdb(byte: u16, bit: u8) -> Self {
         Self {
-            field: Some(FieldPointer {
-                in_cdb: true,
-                byte,
-                bit: Some(bit),
-            }),
+            field: Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) }),
             ..Self::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB)
         }
     }
@@ -166,24 +140,14 @@ impl Sense {
     /// INVALID FIELD IN PARAMETER LIST; the field begins at `byte`.
     pub const fn invalid_field_in_parameter_list(byte: u16) -> Self {
         Self {
-            field: Some(FieldPointer {
-                in_cdb: false,
-                byte,
-                bit: None,
-            }),
-            ..Self::new(
-                SenseKey::IllegalRequest,
-                AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST,
-            )
+            field: Some(FieldPointer { in_cdb: false, byte, bit: None }),
+            ..Self::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST)
         }
     }
 
     /// The same with an INFORMATION field.
     pub const fn with_information(self, information: u64) -> Self {
-        Self {
-            information: Some(information),
-            ..self
-        }
+        Self { information: Some(information), ..self }
     }
 }
 
@@ -191,12 +155,7 @@ impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.key.name(), self.additional)?;
         if let Some(field) = self.field {
-            write!(
-                f,
-                ", {} byte {}",
-                if field.in_cdb { "CDB" } else { "parameter list" },
-                field.byte
-            )?;
+            write!(f, ", {} byte {}", if field.in_cdb { "CDB" } else { "parameter list" }, field.byte)?;
             if let Some(bit) = field.bit {
                 write!(f, " bit {bit}")?;
             }

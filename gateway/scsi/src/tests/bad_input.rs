@@ -10,87 +10,34 @@ const FIELDS: &[(u8, u8, &str, &str)] = &[
     (0x03, 0, "01 00 00 ff 00", "REQUEST SENSE, SPC-4: DESC"),
     (0x08, 0, "1f ff ff ff 00", "READ(6), SBC-3: 21-bit address"),
     (0x0a, 0, "1f ff ff ff 00", "WRITE(6), SBC-3: 21-bit address"),
-    (
-        0x12,
-        0,
-        "01 ff ff ff 00",
-        "INQUIRY, SPC-4: EVPD; CMDDT is obsolete",
-    ),
+    (0x12, 0, "01 ff ff ff 00", "INQUIRY, SPC-4: EVPD; CMDDT is obsolete"),
     (0x1a, 0, "08 ff ff ff 00", "MODE SENSE(6), SPC-4: DBD"),
     (0x25, 0, "00 ffffffff 0000 01 00", "READ CAPACITY(10), SBC-3: PMI"),
-    (
-        0x28,
-        0,
-        "18 ffffffff 1f ffff 00",
-        "READ(10), SBC-3: DPO, FUA, group number",
-    ),
+    (0x28, 0, "18 ffffffff 1f ffff 00", "READ(10), SBC-3: DPO, FUA, group number"),
     (0x2a, 0, "18 ffffffff 1f ffff 00", "WRITE(10), SBC-3"),
-    (
-        0x35,
-        0,
-        "02 ffffffff 1f ffff 00",
-        "SYNCHRONIZE CACHE(10), SBC-3: IMMED",
-    ),
+    (0x35, 0, "02 ffffffff 1f ffff 00", "SYNCHRONIZE CACHE(10), SBC-3: IMMED"),
     (0x41, 0, "08 ffffffff 1f ffff 00", "WRITE SAME(10), SBC-3: UNMAP"),
     (0x42, 0, "00 00000000 1f ffff 00", "UNMAP, SBC-3"),
-    (
-        0x5a,
-        0,
-        "18 ff ff 000000 ffff 00",
-        "MODE SENSE(10), SPC-4: LLBAA, DBD",
-    ),
+    (0x5a, 0, "18 ff ff 000000 ffff 00", "MODE SENSE(10), SPC-4: LLBAA, DBD"),
     (0x88, 0, "18 ffffffffffffffff ffffffff 1f 00", "READ(16), SBC-3"),
     (0x8a, 0, "18 ffffffffffffffff ffffffff 1f 00", "WRITE(16), SBC-3"),
-    (
-        0x91,
-        0,
-        "02 ffffffffffffffff ffffffff 1f 00",
-        "SYNCHRONIZE CACHE(16), SBC-3",
-    ),
-    (
-        0x93,
-        0,
-        "09 ffffffffffffffff ffffffff 1f 00",
-        "WRITE SAME(16), SBC-3: UNMAP, NDOB",
-    ),
-    (
-        0x9e,
-        0x10,
-        "1f ffffffffffffffff ffffffff 01 00",
-        "READ CAPACITY(16), SBC-3: PMI",
-    ),
+    (0x91, 0, "02 ffffffffffffffff ffffffff 1f 00", "SYNCHRONIZE CACHE(16), SBC-3"),
+    (0x93, 0, "09 ffffffffffffffff ffffffff 1f 00", "WRITE SAME(16), SBC-3: UNMAP, NDOB"),
+    (0x9e, 0x10, "1f ffffffffffffffff ffffffff 01 00", "READ CAPACITY(16), SBC-3: PMI"),
     (0x9e, 0x12, "1f ffffffffffffffff ffffffff 00 00", "GET LBA STATUS, SBC-3"),
     (0xa0, 0, "00 ff 000000 ffffffff 00 00", "REPORT LUNS, SPC-4"),
-    (
-        0xa3,
-        0x0c,
-        "1f 87 ff ffff ffffffff 00 00",
-        "REPORT SUPPORTED OPERATION CODES, SPC-4: RCTD",
-    ),
-    (
-        0xa3,
-        0x0d,
-        "1f 80 00 0000 ffffffff 00 00",
-        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, SPC-4",
-    ),
+    (0xa3, 0x0c, "1f 87 ff ffff ffffffff 00 00", "REPORT SUPPORTED OPERATION CODES, SPC-4: RCTD"),
+    (0xa3, 0x0d, "1f 80 00 0000 ffffffff 00 00", "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, SPC-4"),
     (0xa8, 0, "18 ffffffff ffffffff 1f 00", "READ(12), SBC-3"),
     (0xaa, 0, "18 ffffffff ffffffff 1f 00", "WRITE(12), SBC-3"),
 ];
 
 #[test]
 fn the_list_has_every_command() {
-    let listed: Vec<(u8, u8)> = FIELDS
-        .iter()
-        .map(|(opcode, action, ..)| (*opcode, *action))
-        .collect();
+    let listed: Vec<(u8, u8)> = FIELDS.iter().map(|(opcode, action, ..)| (*opcode, *action)).collect();
     let known: Vec<(u8, u8)> = commands()
         .iter()
-        .map(|command| {
-            (
-                command.opcode,
-                u8::try_from(command.service_action.unwrap_or(0)).unwrap(),
-            )
-        })
+        .map(|command| (command.opcode, u8::try_from(command.service_action.unwrap_or(0)).unwrap()))
         .collect();
     assert_eq!(listed, known);
 }
@@ -108,11 +55,7 @@ fn each_reserved_bit_is_refused_and_pointed_at() {
                 cdb[usize::from(at)] |= 1 << bit;
                 let sense = host.sense(&cdb);
                 assert_eq!(codes(sense), (5, 0x24, 0), "{name}: byte {at} bit {bit}");
-                let pointer = FieldPointer {
-                    in_cdb: true,
-                    byte: at,
-                    bit: Some(bit),
-                };
+                let pointer = FieldPointer { in_cdb: true, byte: at, bit: Some(bit) };
                 assert_eq!(sense.field, Some(pointer), "{name}: byte {at} bit {bit}");
             }
         }
@@ -130,14 +73,9 @@ fn each_field_bit_is_never_taken_for_a_reserved_one() {
                 cdb[0] = *opcode;
                 cdb[1] = *action;
                 cdb[usize::from(at)] |= 1 << bit;
-                if let Plan::Respond(Response {
-                    sense: Some(sense), ..
-                }) = host.plan(&cdb)
-                {
+                if let Plan::Respond(Response { sense: Some(sense), .. }) = host.plan(&cdb) {
                     // Field pointers name the leftmost bit of a field, or none; a service action is a field too.
-                    let whole_field = sense
-                        .field
-                        .is_none_or(|field| field.bit.is_none_or(|bit| matches!(bit, 2..=7)));
+                    let whole_field = sense.field.is_none_or(|field| field.bit.is_none_or(|bit| matches!(bit, 2..=7)));
                     assert!(whole_field, "{name}: byte {at} bit {bit}: {sense}");
                 }
             }
@@ -183,11 +121,8 @@ fn a_cdb_that_is_too_short_is_refused_where_it_ends() {
 fn every_other_operation_code_is_unknown_and_every_other_service_action_invalid() {
     let mut host = Host::with(unit_512());
     for opcode in 0..=0xff {
-        let actions: Vec<u8> = FIELDS
-            .iter()
-            .filter(|(known, ..)| *known == opcode)
-            .map(|(_, action, ..)| *action)
-            .collect();
+        let actions: Vec<u8> =
+            FIELDS.iter().filter(|(known, ..)| *known == opcode).map(|(_, action, ..)| *action).collect();
         for action in 0..32 {
             let mut cdb = [0; 16];
             cdb[0] = opcode;
@@ -196,11 +131,7 @@ fn every_other_operation_code_is_unknown_and_every_other_service_action_invalid(
                 [] => assert_eq!(host.sense(&cdb), Sense::INVALID_OPERATION_CODE, "{opcode:02x}"),
                 [0] => break,
                 _ if actions.contains(&action) => {}
-                _ => assert_eq!(
-                    host.sense(&cdb),
-                    Sense::invalid_bit_in_cdb(1, 4),
-                    "{opcode:02x}/{action:02x}"
-                ),
+                _ => assert_eq!(host.sense(&cdb), Sense::invalid_bit_in_cdb(1, 4), "{opcode:02x}/{action:02x}"),
             }
         }
     }
@@ -210,10 +141,7 @@ fn every_other_operation_code_is_unknown_and_every_other_service_action_invalid(
 fn inquiry_of_a_page_without_evpd_and_of_an_unknown_page_is_refused() {
     let mut host = Host::with(unit_512());
     for page in 1..=0xff {
-        assert_eq!(
-            host.sense(&[0x12, 0, page, 0, 255, 0]),
-            Sense::invalid_field_in_cdb(2)
-        );
+        assert_eq!(host.sense(&[0x12, 0, page, 0, 255, 0]), Sense::invalid_field_in_cdb(2));
     }
     for page in 0..=0xff {
         let known = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2].contains(&page);

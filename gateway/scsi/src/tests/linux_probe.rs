@@ -17,36 +17,16 @@ fn standard_inquiry() -> Vec<u8> {
 
 fn rows() -> Vec<Row> {
     vec![
-        (
-            "12 00 00 00 24 00",
-            standard_inquiry()[..36].to_vec(),
-            "scsi_probe_lun: 36 bytes that any device can give",
-        ),
-        (
-            "12 00 00 00 60 00",
-            standard_inquiry(),
-            "scsi_probe_lun: again with additional length + 5",
-        ),
+        ("12 00 00 00 24 00", standard_inquiry()[..36].to_vec(), "scsi_probe_lun: 36 bytes that any device can give"),
+        ("12 00 00 00 60 00", standard_inquiry(), "scsi_probe_lun: again with additional length + 5"),
         (
             "a0 00 00 00 00 00 00 00 10 00 00 00",
             hex("00000008 00000000 0000000000000000"),
             "scsi_report_lun_scan: which units are there",
         ),
-        (
-            "12 01 00 00 04 00",
-            hex("00 00 0007"),
-            "scsi_get_vpd_size: how long is the list of pages",
-        ),
-        (
-            "12 01 00 00 ff 00",
-            hex("00 00 0007 00 80 83 86 b0 b1 b2"),
-            "scsi_attach_vpd: which pages are there",
-        ),
-        (
-            "12 01 80 00 ff 00",
-            [hex("00 80 0006"), b"disk-1".to_vec()].concat(),
-            "scsi_attach_vpd: serial number",
-        ),
+        ("12 01 00 00 04 00", hex("00 00 0007"), "scsi_get_vpd_size: how long is the list of pages"),
+        ("12 01 00 00 ff 00", hex("00 00 0007 00 80 83 86 b0 b1 b2"), "scsi_attach_vpd: which pages are there"),
+        ("12 01 80 00 ff 00", [hex("00 80 0006"), b"disk-1".to_vec()].concat(), "scsi_attach_vpd: serial number"),
         (
             "12 01 83 00 ff 00",
             [
@@ -75,30 +55,16 @@ fn rows() -> Vec<Row> {
         (
             "12 01 b0 00 40 00",
             padded(
-                hex(
-                    "00 b0 003c 00 00 0008 00004000 00000800 00000000 00100000 00000100 00000008 80000000
-                     0000000000008000",
-                ),
+                hex("00 b0 003c 00 00 0008 00004000 00000800 00000000 00100000 00000100 00000008 80000000
+                     0000000000008000"),
                 64,
             ),
             "sd_read_block_limits",
         ),
-        (
-            "12 01 b1 00 40 00",
-            padded(hex("00 b1 003c 0001 00 00 02"), 64),
-            "sd_read_block_characteristics",
-        ),
-        (
-            "12 01 b2 00 08 00",
-            hex("00 b2 0004 00 e4 02 00"),
-            "sd_read_block_provisioning",
-        ),
+        ("12 01 b1 00 40 00", padded(hex("00 b1 003c 0001 00 00 02"), 64), "sd_read_block_characteristics"),
+        ("12 01 b2 00 08 00", hex("00 b2 0004 00 e4 02 00"), "sd_read_block_provisioning"),
         ("1a 00 3f 00 04 00", hex("43 00 10 08"), "sd_read_write_protect"),
-        (
-            "1a 00 08 00 04 00",
-            hex("1f 00 10 08"),
-            "sd_read_cache_type: header",
-        ),
+        ("1a 00 08 00 04 00", hex("1f 00 10 08"), "sd_read_cache_type: header"),
         (
             "1a 00 08 00 20 00",
             padded(hex("1f 00 10 08 00200000 00000200 08 12 00"), 32),
@@ -131,11 +97,7 @@ fn rows() -> Vec<Row> {
 fn every_answer_of_the_probe_is_what_linux_reads() {
     let mut host = Host::with(unit_512());
     for (cdb, expected, reason) in rows() {
-        assert_eq!(
-            hex_of(&host.data(&hex(cdb))),
-            hex_of(&expected),
-            "{cdb}: {reason}"
-        );
+        assert_eq!(hex_of(&host.data(&hex(cdb))), hex_of(&expected), "{cdb}: {reason}");
     }
 }
 
@@ -154,32 +116,13 @@ fn a_disk_of_4096_byte_blocks_has_no_smaller_logical_blocks() {
 fn the_first_command_after_login_reports_power_on_and_the_retry_works() {
     let target = target([(0, unit_512())]);
     let mut nexus = new_nexus();
-    let mut run = |cdb: &[u8]| {
-        prepare(
-            &Request {
-                lun: LUN_0,
-                cdb,
-                expected_data_out_bytes: 0,
-            },
-            &mut nexus,
-            &target,
-        )
-    };
-    assert!(matches!(
-        run(&hex("12 00 00 00 24 00")),
-        Plan::Respond(Response {
-            status: Status::Good,
-            ..
-        })
-    ));
+    let mut run = |cdb: &[u8]| prepare(&Request { lun: LUN_0, cdb, expected_data_out_bytes: 0 }, &mut nexus, &target);
+    assert!(matches!(run(&hex("12 00 00 00 24 00")), Plan::Respond(Response { status: Status::Good, .. })));
     assert_eq!(codes(sense_of(run(&[0; 16]))), (0x6, 0x29, 0x00));
     assert_eq!(run(&[0; 16]), Plan::Respond(Response::good()));
 }
 
 /// Sixteen bytes on a line, so that a difference shows where it is.
 fn hex_of(bytes: &[u8]) -> Vec<String> {
-    bytes
-        .chunks(16)
-        .map(|line| line.iter().map(|byte| format!("{byte:02x} ")).collect())
-        .collect()
+    bytes.chunks(16).map(|line| line.iter().map(|byte| format!("{byte:02x} ")).collect()).collect()
 }

@@ -35,19 +35,8 @@ fn lun_zero_without_a_unit_answers_what_a_scan_needs() {
 fn other_commands_at_a_lun_without_a_unit_are_refused_at_once() {
     let mut host = without_lun_zero();
     let read_10 = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-    for lun in [
-        LUN_0,
-        [0, 6, 0, 0, 0, 0, 0, 0],
-        [0x80; 8],
-        [0, 5, 0, 1, 0, 0, 0, 0],
-    ] {
-        for cdb in [
-            &[0; 6][..],
-            &read_10,
-            &[0x1a, 0, 0x3f, 0, 255, 0],
-            &[0xff; 16],
-            &[],
-        ] {
+    for lun in [LUN_0, [0, 6, 0, 0, 0, 0, 0, 0], [0x80; 8], [0, 5, 0, 1, 0, 0, 0, 0]] {
+        for cdb in [&[0; 6][..], &read_10, &[0x1a, 0, 0x3f, 0, 255, 0], &[0xff; 16], &[]] {
             assert_eq!(codes(host.sense_at(lun, cdb)), (5, 0x25, 0), "{lun:x?} {cdb:x?}");
         }
     }
@@ -58,11 +47,7 @@ fn other_commands_at_a_lun_without_a_unit_are_refused_at_once() {
 fn a_lun_without_a_unit_says_so_in_inquiry_and_request_sense() {
     let mut host = without_lun_zero();
     let nowhere = [0, 6, 0, 0, 0, 0, 0, 0];
-    assert_eq!(
-        host.data_at(nowhere, &INQUIRY)[0],
-        0x7f,
-        "qualifier 011b, type 1Fh"
-    );
+    assert_eq!(host.data_at(nowhere, &INQUIRY)[0], 0x7f, "qualifier 011b, type 1Fh");
     let sense = host.data_at(nowhere, &[0x03, 0, 0, 0, 18, 0]);
     assert_eq!(sense, hex("70 00 05 00000000 0a 00000000 25 00 00 000000"));
     assert_eq!(codes(host.sense_at(nowhere, &report_luns(0, 4096))), (5, 0x25, 0));
@@ -82,18 +67,11 @@ fn every_select_report_has_an_answer() {
         (0x12, vec![]),
     ] {
         let data = host.data(&report_luns(select_report, 4096));
-        assert_eq!(
-            data[..4],
-            u32::try_from(expected.len()).unwrap().to_be_bytes(),
-            "{select_report:x}"
-        );
+        assert_eq!(data[..4], u32::try_from(expected.len()).unwrap().to_be_bytes(), "{select_report:x}");
         assert_eq!(data[8..], expected, "{select_report:x}");
     }
     for select_report in (0x03..=0x0f).chain(0x13..=0xff) {
-        assert_eq!(
-            host.sense(&report_luns(select_report, 4096)),
-            Sense::invalid_field_in_cdb(2)
-        );
+        assert_eq!(host.sense(&report_luns(select_report, 4096)), Sense::invalid_field_in_cdb(2));
     }
 }
 
@@ -121,23 +99,13 @@ fn all_16384_luns_are_listed() {
 fn the_well_known_unit_has_few_commands_and_its_own_type() {
     let mut host = without_lun_zero();
     assert_eq!(host.data_at(WELL_KNOWN, &INQUIRY)[0], 0x1e);
-    assert_eq!(
-        host.data_at(WELL_KNOWN, &[0x12, 1, 0, 0, 255, 0]),
-        hex("1e 00 0002 00 83")
-    );
+    assert_eq!(host.data_at(WELL_KNOWN, &[0x12, 1, 0, 0, 255, 0]), hex("1e 00 0002 00 83"));
     let identification = host.data_at(WELL_KNOWN, &[0x12, 1, 0x83, 0, 255, 0]);
     assert_eq!(identification[..12], hex("1e 83 0060 51 94 00 04 00000001"));
     assert_eq!(host.answer_at(WELL_KNOWN, &[0; 6]).status, Status::Good);
     assert_eq!(host.data_at(WELL_KNOWN, &[0x03, 0, 0, 0, 18, 0])[2], 0);
-    assert_eq!(
-        host.data_at(WELL_KNOWN, &report_luns(1, 16))[8..],
-        hex("c101000000000000")
-    );
-    for cdb in [
-        &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0][..],
-        &[0x1a, 0, 0x3f, 0, 255, 0],
-        &[0xff; 16],
-    ] {
+    assert_eq!(host.data_at(WELL_KNOWN, &report_luns(1, 16))[8..], hex("c101000000000000"));
+    for cdb in [&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[0x1a, 0, 0x3f, 0, 255, 0], &[0xff; 16]] {
         assert_eq!(codes(host.sense_at(WELL_KNOWN, cdb)), (5, 0x20, 0));
     }
 }
@@ -147,9 +115,7 @@ fn flat_addressing_reaches_the_same_unit_as_peripheral() {
     let mut host = without_lun_zero();
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     for lun in [LUN_5, [0x40, 5, 0, 0, 0, 0, 0, 0]] {
-        let Plan::Io(io) = host.plan_at(lun, &read, 0) else {
-            panic!()
-        };
+        let Plan::Io(io) = host.plan_at(lun, &read, 0) else { panic!() };
         assert_eq!(io.lun, 5);
     }
 }

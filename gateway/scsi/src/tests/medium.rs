@@ -10,13 +10,7 @@ fn transfer(opcode: u8, lba: u64, blocks: u32) -> Vec<u8> {
         0 => vec![opcode, l5, l6, l7, b3, 0],
         1 | 2 => vec![opcode, 0, l4, l5, l6, l7, 0, b2, b3, 0],
         5 => vec![opcode, 0, l4, l5, l6, l7, b0, b1, b2, b3, 0, 0],
-        _ => [
-            vec![opcode, 0],
-            lba.to_be_bytes().to_vec(),
-            blocks.to_be_bytes().to_vec(),
-            vec![0, 0],
-        ]
-        .concat(),
+        _ => [vec![opcode, 0], lba.to_be_bytes().to_vec(), blocks.to_be_bytes().to_vec(), vec![0, 0]].concat(),
     }
 }
 
@@ -28,24 +22,15 @@ fn every_length_of_cdb_names_the_same_range() {
     for unit in [unit_512(), unit_4096()] {
         let bytes = u64::from(unit.block_size.bytes());
         let mut host = Host::with(unit);
-        let range = BlockRange {
-            lba: 0x1_2345,
-            blocks: 0x67,
-        };
+        let range = BlockRange { lba: 0x1_2345, blocks: 0x67 };
         for opcode in READS {
             let io = host.io(&transfer(opcode, range.lba, 0x67), 0);
-            assert_eq!(
-                (io.lun, &io.operation, io.data_out_bytes),
-                (0, &Operation::Read(range), 0)
-            );
+            assert_eq!((io.lun, &io.operation, io.data_out_bytes), (0, &Operation::Read(range), 0));
             assert_eq!(io.data_in_bytes(), 0x67 * bytes);
         }
         for opcode in WRITES {
             let io = host.io(&transfer(opcode, range.lba, 0x67), 0);
-            assert_eq!(
-                (&io.operation, io.data_out_bytes),
-                (&Operation::Write(range), 0x67 * bytes)
-            );
+            assert_eq!((&io.operation, io.data_out_bytes), (&Operation::Write(range), 0x67 * bytes));
             assert_eq!(io.data_in_bytes(), 0);
             assert_eq!(range.offset_bytes(&io.unit), 0x1_2345 * bytes);
         }
@@ -58,14 +43,8 @@ fn a_length_of_zero_is_256_blocks_in_six_bytes_and_nothing_in_more() {
     let io = host.io(&transfer(0x08, 5, 0), 0);
     assert_eq!(io.operation, Operation::Read(BlockRange { lba: 5, blocks: 256 }));
     for opcode in [0x28, 0xa8, 0x88, 0x2a, 0xaa, 0x8a] {
-        assert_eq!(
-            host.plan(&transfer(opcode, 0, 0)),
-            Plan::Respond(Response::good())
-        );
-        assert_eq!(
-            host.plan(&transfer(opcode, 1 << 21, 0)),
-            Plan::Respond(Response::good())
-        );
+        assert_eq!(host.plan(&transfer(opcode, 0, 0)), Plan::Respond(Response::good()));
+        assert_eq!(host.plan(&transfer(opcode, 1 << 21, 0)), Plan::Respond(Response::good()));
         let beyond = host.sense(&transfer(opcode, (1 << 21) + 1, 0));
         assert_eq!(beyond, Sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
     }
@@ -73,10 +52,7 @@ fn a_length_of_zero_is_256_blocks_in_six_bytes_and_nothing_in_more() {
 
 #[test]
 fn the_last_block_can_be_reached_and_the_one_behind_it_cannot() {
-    let mut host = Host::with(LogicalUnit {
-        blocks: 1 << 20,
-        ..unit_512()
-    });
+    let mut host = Host::with(LogicalUnit { blocks: 1 << 20, ..unit_512() });
     let end = 1_u64 << 20;
     for opcode in READS.into_iter().chain(WRITES) {
         for blocks in 1..=255 {
@@ -97,10 +73,7 @@ fn addresses_at_the_end_of_the_number_range_do_not_wrap() {
             }
         }
     }
-    let mut host = Host::with(LogicalUnit {
-        blocks: u64::MAX,
-        ..unit_512()
-    });
+    let mut host = Host::with(LogicalUnit { blocks: u64::MAX, ..unit_512() });
     assert_eq!(codes(host.sense(&transfer(0x88, u64::MAX, 1))), (5, 0x21, 0));
     host.io(&transfer(0x88, u64::MAX - 1, 1), 0);
 }
@@ -111,10 +84,7 @@ fn a_transfer_above_the_limit_is_refused_at_its_length_field() {
         let mut host = Host::with(unit);
         for (opcode, length_at) in [(0x28, 7), (0xa8, 6), (0x88, 10), (0x2a, 7), (0xaa, 6), (0x8a, 10)] {
             host.io(&transfer(opcode, 0, most), 0);
-            assert_eq!(
-                host.sense(&transfer(opcode, 0, most + 1)),
-                Sense::invalid_field_in_cdb(length_at)
-            );
+            assert_eq!(host.sense(&transfer(opcode, 0, most + 1)), Sense::invalid_field_in_cdb(length_at));
         }
     }
 }
@@ -122,14 +92,7 @@ fn a_transfer_above_the_limit_is_refused_at_its_length_field() {
 #[test]
 fn dpo_fua_and_group_numbers_change_nothing() {
     let mut host = Host::with(unit_512());
-    for (opcode, group_at) in [
-        (0x28, 6),
-        (0xa8, 10),
-        (0x88, 14),
-        (0x2a, 6),
-        (0xaa, 10),
-        (0x8a, 14),
-    ] {
+    for (opcode, group_at) in [(0x28, 6), (0xa8, 10), (0x88, 14), (0x2a, 6), (0xaa, 10), (0x8a, 14)] {
         let plain = host.io(&transfer(opcode, 1, 1), 0);
         let mut cdb = transfer(opcode, 1, 1);
         cdb[1] = 0x18;
@@ -140,10 +103,7 @@ fn dpo_fua_and_group_numbers_change_nothing() {
 
 #[test]
 fn a_read_only_unit_refuses_every_write_and_nothing_else() {
-    let mut host = Host::with(LogicalUnit {
-        read_only: true,
-        ..unit_512()
-    });
+    let mut host = Host::with(LogicalUnit { read_only: true, ..unit_512() });
     let mut writes: Vec<Vec<u8>> = WRITES.iter().map(|opcode| transfer(*opcode, 0, 1)).collect();
     writes.push(hex("41 08 00000000 00 0001 00"));
     writes.push(hex("93 08 0000000000000000 00000001 00 00"));
@@ -160,33 +120,13 @@ fn a_read_only_unit_refuses_every_write_and_nothing_else() {
 #[test]
 fn synchronize_cache_covers_the_range_or_everything_to_the_end() {
     let mut host = Host::with(unit_512());
-    let whole = BlockRange {
-        lba: 0,
-        blocks: 1 << 21,
-    };
-    assert_eq!(
-        host.io(&hex("35 00 00000000 00 0000 00"), 0).operation,
-        Operation::Flush(whole)
-    );
-    assert_eq!(
-        host.io(&hex("91 00 0000000000000000 00200000 00 00"), 0)
-            .operation,
-        Operation::Flush(whole)
-    );
+    let whole = BlockRange { lba: 0, blocks: 1 << 21 };
+    assert_eq!(host.io(&hex("35 00 00000000 00 0000 00"), 0).operation, Operation::Flush(whole));
+    assert_eq!(host.io(&hex("91 00 0000000000000000 00200000 00 00"), 0).operation, Operation::Flush(whole));
     let some = BlockRange { lba: 16, blocks: 3 };
-    assert_eq!(
-        host.io(&hex("35 00 00000010 00 0003 00"), 0).operation,
-        Operation::Flush(some)
-    );
-    assert_eq!(
-        host.plan(&hex("35 02 00000010 00 0003 00")),
-        Plan::Respond(Response::good())
-    );
-    for cdb in [
-        "35 00 00200000 00 0000 00",
-        "35 02 001fffff 00 0002 00",
-        "91 00 ffffffffffffffff 00000001 00 00",
-    ] {
+    assert_eq!(host.io(&hex("35 00 00000010 00 0003 00"), 0).operation, Operation::Flush(some));
+    assert_eq!(host.plan(&hex("35 02 00000010 00 0003 00")), Plan::Respond(Response::good()));
+    for cdb in ["35 00 00200000 00 0000 00", "35 02 001fffff 00 0002 00", "91 00 ffffffffffffffff 00000001 00 00"] {
         assert_eq!(codes(host.sense(&hex(cdb))), (5, 0x21, 0));
     }
 }
@@ -207,14 +147,7 @@ fn write_same_asks_for_one_block_of_data() {
         for opcode in [0x41, 0x93] {
             for (flags, unmap) in [(0, false), (0x08, true)] {
                 let io = host.io(&write_same(opcode, flags, 8, 256), block);
-                assert_eq!(
-                    io.operation,
-                    Operation::WriteSame {
-                        range,
-                        unmap,
-                        data_out: true
-                    }
-                );
+                assert_eq!(io.operation, Operation::WriteSame { range, unmap, data_out: true });
                 assert_eq!(io.data_out_bytes, block);
             }
         }
@@ -237,20 +170,10 @@ fn write_same_without_a_data_out_buffer_writes_zeros() {
     let mut host = Host::with(unit_512());
     let io = host.io(&write_same(0x93, 0x01, 0, 5), 0);
     let range = BlockRange { lba: 0, blocks: 5 };
-    assert_eq!(
-        io.operation,
-        Operation::WriteSame {
-            range,
-            unmap: false,
-            data_out: false
-        }
-    );
+    assert_eq!(io.operation, Operation::WriteSame { range, unmap: false, data_out: false });
     assert_eq!(io.data_out_bytes, 0);
     // In the shorter CDB this bit is obsolete.
-    assert_eq!(
-        host.sense(&write_same(0x41, 0x01, 0, 5)),
-        Sense::invalid_bit_in_cdb(1, 0)
-    );
+    assert_eq!(host.sense(&write_same(0x41, 0x01, 0, 5)), Sense::invalid_bit_in_cdb(1, 0));
 }
 
 #[test]
@@ -258,10 +181,7 @@ fn anchoring_is_refused_with_and_without_unmap() {
     let mut host = Host::with(unit_512());
     for opcode in [0x41, 0x93] {
         for flags in [0x10, 0x18] {
-            assert_eq!(
-                host.sense(&write_same(opcode, flags, 0, 1)),
-                Sense::invalid_bit_in_cdb(1, 4)
-            );
+            assert_eq!(host.sense(&write_same(opcode, flags, 0, 1)), Sense::invalid_bit_in_cdb(1, 4));
         }
     }
 }
@@ -273,18 +193,8 @@ fn write_same_of_zero_blocks_goes_to_the_end_within_the_limit() {
     for (opcode, length_at) in [(0x41, 7), (0x93, 10)] {
         for blocks in [most, most - 1, 1] {
             let io = host.io(&write_same(opcode, 0, end - blocks, 0), 512);
-            let range = BlockRange {
-                lba: end - blocks,
-                blocks,
-            };
-            assert_eq!(
-                io.operation,
-                Operation::WriteSame {
-                    range,
-                    unmap: false,
-                    data_out: true
-                }
-            );
+            let range = BlockRange { lba: end - blocks, blocks };
+            assert_eq!(io.operation, Operation::WriteSame { range, unmap: false, data_out: true });
         }
         for lba in [0, end - most - 1] {
             let plan = host.plan_at(LUN_0, &write_same(opcode, 0, lba, 0), 512);
@@ -303,24 +213,11 @@ fn write_same_of_zero_blocks_goes_to_the_end_within_the_limit() {
 
 #[test]
 fn the_write_same_limit_is_never_above_the_size_of_the_unit() {
-    let mut host = Host::with(LogicalUnit {
-        blocks: 1000,
-        ..unit_512()
-    });
-    assert_eq!(
-        host.data(&hex("12 01 b0 00 40 00"))[36..44],
-        1000_u64.to_be_bytes()
-    );
+    let mut host = Host::with(LogicalUnit { blocks: 1000, ..unit_512() });
+    assert_eq!(host.data(&hex("12 01 b0 00 40 00"))[36..44], 1000_u64.to_be_bytes());
     let io = host.io(&write_same(0x93, 0x08, 0, 0), 512);
     let range = BlockRange { lba: 0, blocks: 1000 };
-    assert_eq!(
-        io.operation,
-        Operation::WriteSame {
-            range,
-            unmap: true,
-            data_out: true
-        }
-    );
+    assert_eq!(io.operation, Operation::WriteSame { range, unmap: true, data_out: true });
 }
 
 #[test]
@@ -338,11 +235,7 @@ fn storage_errors_become_the_sense_that_hosts_act_on() {
         (IoError::MiscompareAt(512), (0xe, 0x1d, 0x00)),
         (IoError::Internal, (4, 0x44, 0x00)),
     ] {
-        assert_eq!(
-            codes(sense_of(Plan::Respond(error.response(&unit)))),
-            expected,
-            "{error}"
-        );
+        assert_eq!(codes(sense_of(Plan::Respond(error.response(&unit)))), expected, "{error}");
     }
     let bytes = IoError::Medium { lba: 7 }.response(&unit).sense_bytes();
     assert_eq!(bytes[..], hex("f0 00 03 00000007 0a 00000000 11 00 00 000000"));

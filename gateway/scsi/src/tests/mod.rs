@@ -44,24 +44,12 @@ fn unit_512() -> LogicalUnit {
 
 /// 1 GiB of 4,096-byte blocks.
 fn unit_4096() -> LogicalUnit {
-    LogicalUnit {
-        block_size: BlockSize::Bytes4096,
-        blocks: 1 << 18,
-        ..unit_512()
-    }
+    LogicalUnit { block_size: BlockSize::Bytes4096, blocks: 1 << 18, ..unit_512() }
 }
 
 fn target(units: impl IntoIterator<Item = (u16, LogicalUnit)>) -> Target {
-    let luns: BTreeMap<_, _> = units
-        .into_iter()
-        .map(|(lun, unit)| (lun, Arc::new(unit)))
-        .collect();
-    Target {
-        name: TARGET.to_owned(),
-        relative_port: 1,
-        port_group: 1,
-        luns,
-    }
+    let luns: BTreeMap<_, _> = units.into_iter().map(|(lun, unit)| (lun, Arc::new(unit))).collect();
+    Target { name: TARGET.to_owned(), relative_port: 1, port_group: 1, luns }
 }
 
 /// An initiator with its nexus, which has seen the unit attentions of a new session already.
@@ -75,10 +63,7 @@ impl Host {
         let target = target(units);
         let mut nexus = new_nexus();
         for lun in target.luns.keys() {
-            assert_eq!(
-                nexus.take(*lun),
-                Some(UnitAttention::PowerOnResetOrBusDeviceReset)
-            );
+            assert_eq!(nexus.take(*lun), Some(UnitAttention::PowerOnResetOrBusDeviceReset));
         }
         Self { nexus, target }
     }
@@ -88,15 +73,7 @@ impl Host {
     }
 
     fn plan_at(&mut self, lun: [u8; 8], cdb: &[u8], expected_data_out_bytes: u64) -> Plan {
-        prepare(
-            &Request {
-                lun,
-                cdb,
-                expected_data_out_bytes,
-            },
-            &mut self.nexus,
-            &self.target,
-        )
+        prepare(&Request { lun, cdb, expected_data_out_bytes }, &mut self.nexus, &self.target)
     }
 
     fn plan(&mut self, cdb: &[u8]) -> Plan {
@@ -118,11 +95,7 @@ impl Host {
     /// Data of a command that ends with GOOD.
     fn data_at(&mut self, lun: [u8; 8], cdb: &[u8]) -> Vec<u8> {
         let response = self.answer_at(lun, cdb);
-        assert_eq!(
-            (response.status, response.sense),
-            (Status::Good, None),
-            "{cdb:02x?}"
-        );
+        assert_eq!((response.status, response.sense), (Status::Good, None), "{cdb:02x?}");
         response.data_in.to_vec()
     }
 
@@ -153,9 +126,7 @@ fn new_nexus() -> Nexus {
 }
 
 fn sense_of(plan: Plan) -> Sense {
-    let Plan::Respond(response) = plan else {
-        panic!("{plan:?}")
-    };
+    let Plan::Respond(response) = plan else { panic!("{plan:?}") };
     assert_eq!(response.status, Status::CheckCondition);
     assert!(response.data_in.is_empty());
     response.sense.expect("CHECK CONDITION comes with sense data")
@@ -163,20 +134,13 @@ fn sense_of(plan: Plan) -> Sense {
 
 /// Key, additional sense code and qualifier.
 fn codes(sense: Sense) -> (u8, u8, u8) {
-    (
-        sense.key as u8,
-        sense.additional.code(),
-        sense.additional.qualifier(),
-    )
+    (sense.key as u8, sense.additional.code(), sense.additional.qualifier())
 }
 
 /// Bytes from a string of hexadecimal digits with blanks.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
 fn padded(mut bytes: Vec<u8>, len: usize) -> Vec<u8> {

@@ -24,19 +24,10 @@ fn any_cdb() -> impl Strategy<Value = Vec<u8>> {
 
 fn any_unit() -> impl Strategy<Value = LogicalUnit> {
     let blocks = prop_oneof![1_u64..100, Just(1 << 21), Just(1 << 32), Just(u64::MAX)];
-    (blocks, any::<[bool; 4]>(), ".{0,300}").prop_map(
-        |(blocks, [long, read_only, thin, descriptor_sense], serial)| {
-            let base = if long { unit_4096() } else { unit_512() };
-            LogicalUnit {
-                blocks,
-                read_only,
-                thin,
-                descriptor_sense,
-                serial,
-                ..base
-            }
-        },
-    )
+    (blocks, any::<[bool; 4]>(), ".{0,300}").prop_map(|(blocks, [long, read_only, thin, descriptor_sense], serial)| {
+        let base = if long { unit_4096() } else { unit_512() };
+        LogicalUnit { blocks, read_only, thin, descriptor_sense, serial, ..base }
+    })
 }
 
 fn any_lun() -> impl Strategy<Value = [u8; 8]> {
@@ -73,13 +64,7 @@ fn check_response(response: &Response) {
 
 fn check_range(range: &BlockRange, unit: &LogicalUnit) {
     assert!(range.blocks > 0);
-    assert!(
-        range
-            .lba
-            .checked_add(range.blocks)
-            .is_some_and(|end| end <= unit.blocks),
-        "{range:?}"
-    );
+    assert!(range.lba.checked_add(range.blocks).is_some_and(|end| end <= unit.blocks), "{range:?}");
 }
 
 fn check_io(io: &Io) {
@@ -95,22 +80,11 @@ fn check_io(io: &Io) {
             assert!(!unit.read_only && io.data_out_bytes <= limit);
             assert_eq!(io.data_out_bytes, range.len_bytes(unit));
         }
-        Operation::WriteSame {
-            range,
-            unmap,
-            data_out,
-        } => {
+        Operation::WriteSame { range, unmap, data_out } => {
             check_range(range, unit);
             assert!(!unit.read_only && (unit.thin || !unmap));
             assert!(range.len_bytes(unit) <= u64::from(unit.limits.max_write_same_bytes));
-            assert_eq!(
-                io.data_out_bytes,
-                if *data_out {
-                    u64::from(unit.block_size.bytes())
-                } else {
-                    0
-                }
-            );
+            assert_eq!(io.data_out_bytes, if *data_out { u64::from(unit.block_size.bytes()) } else { 0 });
         }
         Operation::Unmap(ranges) => {
             ranges.iter().for_each(|range| check_range(range, unit));

@@ -38,25 +38,13 @@ const SUPPORTED: &[(u8, Option<u16>, u16)] = &[
 #[test]
 fn the_whole_list_has_a_descriptor_of_eight_bytes_for_each_command() {
     let data = Host::with(unit_512()).data(&report(0, 0, 0));
-    assert_eq!(
-        data[..4],
-        u32::try_from(SUPPORTED.len() * 8).unwrap().to_be_bytes()
-    );
+    assert_eq!(data[..4], u32::try_from(SUPPORTED.len() * 8).unwrap().to_be_bytes());
     let expected: Vec<u8> = SUPPORTED
         .iter()
         .flat_map(|&(opcode, action, length)| {
             let [action_high, action_low] = action.unwrap_or(0).to_be_bytes();
             let [length_high, length_low] = length.to_be_bytes();
-            [
-                opcode,
-                0,
-                action_high,
-                action_low,
-                0,
-                u8::from(action.is_some()),
-                length_high,
-                length_low,
-            ]
+            [opcode, 0, action_high, action_low, 0, u8::from(action.is_some()), length_high, length_low]
         })
         .collect();
     assert_eq!(data[4..], expected);
@@ -71,10 +59,7 @@ fn with_rctd_every_descriptor_is_followed_by_timeouts() {
         assert_eq!(descriptor[8..10], [0, 10]);
     }
     // READ(10), the eighth command: nominal 1 s, recommended 30 s.
-    assert_eq!(
-        data[4 + 7 * 20..][..20],
-        hex("28 00 0000 00 02 000a 000a 00 00 00000001 0000001e")
-    );
+    assert_eq!(data[4 + 7 * 20..][..20], hex("28 00 0000 00 02 000a 000a 00 00 00000001 0000001e"));
 }
 
 #[test]
@@ -85,11 +70,7 @@ fn one_command_options_tell_service_actions_apart() {
         let number = action.unwrap_or(0);
         let by_opcode = host.plan(&report(1, opcode, 0));
         let by_action = host.plan(&report(2, opcode, number));
-        let (works, refused) = if action.is_some() {
-            (by_action, by_opcode)
-        } else {
-            (by_opcode, by_action)
-        };
+        let (works, refused) = if action.is_some() { (by_action, by_opcode) } else { (by_opcode, by_action) };
         assert_eq!(sense_of(refused), options, "{opcode:02x}");
         let Plan::Respond(response) = works else { panic!() };
         assert_eq!(response.data_in[..2], [0, 3], "{opcode:02x}");
@@ -98,10 +79,7 @@ fn one_command_options_tell_service_actions_apart() {
         assert_eq!(response.data_in.len(), 4 + usize::from(length));
         // Option 011b takes both kinds.
         assert_eq!(host.data(&report(3, opcode, number)), response.data_in);
-        assert_eq!(
-            host.data(&report(3, opcode, number + 1))[1],
-            if (opcode, number) == (0xa3, 0x0c) { 3 } else { 1 }
-        );
+        assert_eq!(host.data(&report(3, opcode, number + 1))[1], if (opcode, number) == (0xa3, 0x0c) { 3 } else { 1 });
     }
 }
 
@@ -113,10 +91,7 @@ fn commands_that_are_not_supported_say_so() {
     }
     assert_eq!(host.data(&report(2, 0x9e, 0x14)), hex("00 01 0000"));
     for options in 4..=7 {
-        assert_eq!(
-            host.sense(&report(options, 0x28, 0)),
-            Sense::invalid_bit_in_cdb(2, 2)
-        );
+        assert_eq!(host.sense(&report(options, 0x28, 0)), Sense::invalid_bit_in_cdb(2, 2));
     }
 }
 
@@ -138,12 +113,6 @@ fn a_single_command_with_timeouts() {
 #[test]
 fn task_management_functions_are_those_of_rfc_7143() {
     let mut host = Host::with(unit_512());
-    assert_eq!(
-        host.data(&hex("a3 0d 00 00 0000 00000004 00 00")),
-        hex("da 00 00 00")
-    );
-    assert_eq!(
-        host.data(&hex("a3 0d 80 00 0000 00000010 00 00")),
-        padded(hex("da 00 00 0c"), 16)
-    );
+    assert_eq!(host.data(&hex("a3 0d 00 00 0000 00000004 00 00")), hex("da 00 00 00"));
+    assert_eq!(host.data(&hex("a3 0d 80 00 0000 00000010 00 00")), padded(hex("da 00 00 0c"), 16));
 }

@@ -33,24 +33,14 @@ fn run(host: &mut Host, list: &[u8]) -> Plan {
 }
 
 fn ranges(plan: Plan) -> Vec<(u64, u64)> {
-    let Plan::Io(Io {
-        operation: Operation::Unmap(ranges),
-        data_out_bytes: 0,
-        ..
-    }) = plan
-    else {
-        panic!("{plan:?}")
-    };
+    let Plan::Io(Io { operation: Operation::Unmap(ranges), data_out_bytes: 0, .. }) = plan else { panic!("{plan:?}") };
     ranges.iter().map(|range| (range.lba, range.blocks)).collect()
 }
 
 #[test]
 fn descriptors_become_ranges_in_their_order_and_neighbours_are_joined() {
     let mut host = Host::with(unit_512());
-    let plan = run(
-        &mut host,
-        &list(&[(100, 10), (0, 1), (1, 1), (5, 0), (2, 6), (7, 1)]),
-    );
+    let plan = run(&mut host, &list(&[(100, 10), (0, 1), (1, 1), (5, 0), (2, 6), (7, 1)]));
     assert_eq!(ranges(plan), [(100, 10), (0, 8), (7, 1)]);
 }
 
@@ -61,29 +51,15 @@ fn nothing_to_unmap_is_no_error() {
     assert_eq!(host.plan(&cdb(0)), good, "no parameter list");
     assert_eq!(run(&mut host, &list(&[])), good, "no descriptors");
     assert_eq!(run(&mut host, &list(&[(0, 0)])), good);
-    assert_eq!(
-        run(&mut host, &list(&[(1 << 21, 0)])),
-        good,
-        "no blocks just behind the end"
-    );
+    assert_eq!(run(&mut host, &list(&[(1 << 21, 0)])), good, "no blocks just behind the end");
     assert_eq!(run(&mut host, &list(&[(0, 0); 256])), good);
 }
 
 #[test]
 fn a_range_beyond_the_end_stops_the_whole_command() {
     let mut host = Host::with(unit_512());
-    for bad in [
-        ((1 << 21) - 1, 2),
-        (1 << 21, 1),
-        (u64::MAX, 1),
-        (u64::MAX, u32::MAX),
-        ((1 << 21) + 1, 0),
-    ] {
-        assert_eq!(
-            codes(sense_of(run(&mut host, &list(&[(0, 1), bad])))),
-            (5, 0x21, 0),
-            "{bad:?}"
-        );
+    for bad in [((1 << 21) - 1, 2), (1 << 21, 1), (u64::MAX, 1), (u64::MAX, u32::MAX), ((1 << 21) + 1, 0)] {
+        assert_eq!(codes(sense_of(run(&mut host, &list(&[(0, 1), bad])))), (5, 0x21, 0), "{bad:?}");
     }
 }
 
@@ -92,10 +68,7 @@ fn as_many_descriptors_as_reported_are_taken_and_one_more_is_not() {
     let mut host = Host::with(unit_512());
     let descriptors: Vec<_> = (0..257).map(|index| (index * 2, 1)).collect();
     assert_eq!(ranges(run(&mut host, &list(&descriptors[..256]))).len(), 256);
-    assert_eq!(
-        sense_of(run(&mut host, &list(&descriptors))),
-        Sense::invalid_field_in_parameter_list(2)
-    );
+    assert_eq!(sense_of(run(&mut host, &list(&descriptors))), Sense::invalid_field_in_parameter_list(2));
 }
 
 #[test]
@@ -116,14 +89,8 @@ fn every_truncation_of_a_list_is_a_length_error() {
     }
     // The initiator may also send less than its CDB says.
     for len in 0..whole.len() {
-        let Plan::Parameters { command, .. } = host.plan(&cdb(whole.len())) else {
-            panic!()
-        };
-        assert_eq!(
-            codes(sense_of(command.finish(&whole[..len]))),
-            (5, 0x1a, 0),
-            "{len}"
-        );
+        let Plan::Parameters { command, .. } = host.plan(&cdb(whole.len())) else { panic!() };
+        assert_eq!(codes(sense_of(command.finish(&whole[..len]))), (5, 0x1a, 0), "{len}");
     }
 }
 
@@ -132,10 +99,7 @@ fn lengths_that_contradict_each_other_are_refused() {
     let mut host = Host::with(unit_512());
     let mut lying = list(&[(0, 1)]);
     lying[1] = 21;
-    assert_eq!(
-        sense_of(run(&mut host, &lying)),
-        Sense::invalid_field_in_parameter_list(0)
-    );
+    assert_eq!(sense_of(run(&mut host, &lying)), Sense::invalid_field_in_parameter_list(0));
     let mut lying = list(&[(0, 1)]);
     lying[..4].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
     assert_eq!(codes(sense_of(run(&mut host, &lying))), (5, 0x1a, 0));

@@ -20,11 +20,7 @@ pub(super) fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let blocks = |bytes: u32| unit.block_size.blocks_in(bytes);
     let granularity = u16::try_from(blocks(limits.optimal_granularity_bytes)).unwrap_or(u16::MAX);
     let (max_unmap_blocks, max_unmap_descriptors, unmap_granularity) = if unit.thin {
-        (
-            limits.max_unmap_blocks,
-            u32::from(limits.max_unmap_descriptors),
-            blocks(limits.unmap_granularity_bytes),
-        )
+        (limits.max_unmap_blocks, u32::from(limits.max_unmap_descriptors), blocks(limits.unmap_granularity_bytes))
     } else {
         (0, 0, 0)
     };
@@ -52,9 +48,5 @@ pub(super) fn block_device_characteristics(_unit: &LogicalUnit) -> Vec<u8> {
 
 /// LBPU (7), LBPWS (6), LBPWS10 (5), LBPRZ (2); provisioning type 2: thin, 0: fully provisioned.
 pub(super) fn logical_block_provisioning(unit: &LogicalUnit) -> Vec<u8> {
-    if unit.thin {
-        vec![0, 0xe4, 0x02, 0]
-    } else {
-        vec![0, 0, 0, 0]
-    }
+    if unit.thin { vec![0, 0xe4, 0x02, 0] } else { vec![0, 0, 0, 0] }
 }

@@ -47,75 +47,29 @@ pub(super) fn unit_serial_number(unit: &LogicalUnit) -> Vec<u8> {
 pub(super) fn device_identification(unit: Option<&LogicalUnit>, target: &Target) -> Vec<u8> {
     let mut page = Vec::new();
     if let Some(unit) = unit {
-        put(
-            &mut page,
-            CodeSet::Binary,
-            Association::LogicalUnit,
-            Kind::Naa,
-            &unit.naa.to_be_bytes(),
-        );
+        put(&mut page, CodeSet::Binary, Association::LogicalUnit, Kind::Naa, &unit.naa.to_be_bytes());
         let vendor_id: Vec<u8> = VENDOR.iter().copied().chain(serial(unit)).collect();
-        put(
-            &mut page,
-            CodeSet::Ascii,
-            Association::LogicalUnit,
-            Kind::T10VendorId,
-            &vendor_id,
-        );
+        put(&mut page, CodeSet::Ascii, Association::LogicalUnit, Kind::T10VendorId, &vendor_id);
         // Lower case, as Linux writes the same identifier when it makes a name of the binary one.
         let name = scsi_name(&format!("naa.{:016x}", unit.naa));
-        put(
-            &mut page,
-            CodeSet::Utf8,
-            Association::LogicalUnit,
-            Kind::ScsiName,
-            &name,
-        );
+        put(&mut page, CodeSet::Utf8, Association::LogicalUnit, Kind::ScsiName, &name);
     }
     let port = u32::from(target.relative_port).to_be_bytes();
-    put(
-        &mut page,
-        CodeSet::Binary,
-        Association::TargetPort,
-        Kind::RelativeTargetPort,
-        &port,
-    );
+    put(&mut page, CodeSet::Binary, Association::TargetPort, Kind::RelativeTargetPort, &port);
     let group = u32::from(target.port_group).to_be_bytes();
-    put(
-        &mut page,
-        CodeSet::Binary,
-        Association::TargetPort,
-        Kind::TargetPortGroup,
-        &group,
-    );
+    put(&mut page, CodeSet::Binary, Association::TargetPort, Kind::TargetPortGroup, &group);
     // RFC 7143, 4.4.3: the SCSI name of an iSCSI target port.
     let port_name = scsi_name(&format!("{},t,0x{:04x}", target.name, target.port_group));
-    put(
-        &mut page,
-        CodeSet::Utf8,
-        Association::TargetPort,
-        Kind::ScsiName,
-        &port_name,
-    );
+    put(&mut page, CodeSet::Utf8, Association::TargetPort, Kind::ScsiName, &port_name);
     let device_name = scsi_name(&target.name);
-    put(
-        &mut page,
-        CodeSet::Utf8,
-        Association::TargetDevice,
-        Kind::ScsiName,
-        &device_name,
-    );
+    put(&mut page, CodeSet::Utf8, Association::TargetDevice, Kind::ScsiName, &device_name);
     page
 }
 
 /// The serial number in the printable characters that the field may have (SPC-4, 4.4.1).
 fn serial(unit: &LogicalUnit) -> impl Iterator<Item = u8> {
     let printable = |byte: u8| {
-        if byte == b' ' || byte.is_ascii_graphic() {
-            byte
-        } else {
-            b'?'
-        }
+        if byte == b' ' || byte.is_ascii_graphic() { byte } else { b'?' }
     };
     unit.serial.bytes().take(MAX_SERIAL).map(printable)
 }
@@ -138,11 +92,6 @@ fn put(page: &mut Vec<u8>, code_set: CodeSet, association: Association, kind: Ki
         Association::LogicalUnit => (0, 0),
         Association::TargetPort | Association::TargetDevice => (ISCSI, PIV),
     };
-    page.extend_from_slice(&[
-        protocol | code_set as u8,
-        valid | association as u8 | kind as u8,
-        0,
-        length,
-    ]);
+    page.extend_from_slice(&[protocol | code_set as u8, valid | association as u8 | kind as u8, 0, length]);
     page.extend_from_slice(designator);
 }

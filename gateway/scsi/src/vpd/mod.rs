@@ -50,10 +50,7 @@ impl Body {
 /// A whole page; `None` when it does not exist there.
 pub(crate) fn page(code: u8, addressed: &Addressed<'_>, target: &Target) -> Option<Vec<u8>> {
     let body = if code == SUPPORTED_PAGES {
-        let others = PAGES
-            .iter()
-            .filter(|(_, body)| body.exists(addressed))
-            .map(|(code, _)| *code);
+        let others = PAGES.iter().filter(|(_, body)| body.exists(addressed)).map(|(code, _)| *code);
         std::iter::once(SUPPORTED_PAGES).chain(others).collect()
     } else {
         let (_, body) = PAGES.iter().find(|(page, _)| *page == code)?;

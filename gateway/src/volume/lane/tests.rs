@@ -64,7 +64,8 @@ impl Node {
             Box::pin(async move {
                 tonic::transport::Endpoint::from_static("http://node")
                     .connect_with_connector(tower::service_fn(move |_| {
-                        let near = near.take().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                        let near =
+                            near.take().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                         std::future::ready(near.map(TokioIo::new))
                     }))
                     .await
