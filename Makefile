@@ -10,16 +10,19 @@ HOLDFAST := $(CARGO_TARGET_DIR)/release/holdfast
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak bench fmt lint test-tools build-tools
+.PHONY: help run build print-binary test soak bench fmt lint test-tools build-tools
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build with optimisation and serve a volume on 127.0.0.1:3260, data in ./holdfast-data
 	@exec "$(HOLDFAST)" dev $(ARGS)
 
 build: build-tools ## Build the holdfast binary with optimisation
 	@cargo build --locked --release -p holdfast-cli --bin holdfast
+
+print-binary: ## Print where `make build` puts the binary
+	@echo "$(abspath $(HOLDFAST))"
 
 test: build-tools test-tools ## Everything that continuous integration runs
 	@tests/gate.sh test

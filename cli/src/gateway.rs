@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use holdfast_gateway::{AccessRules, Config, Gateway, Limits};
 use holdfast_proto::block::tuned_endpoint;
-use tonic::transport::Endpoint;
 
 use crate::daemon;
-use crate::endpoint::DEFAULT_ENDPOINT;
+use crate::endpoint::{DEFAULT_ENDPOINT, HostPort};
+use crate::output::error_text;
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// Storage node's gRPC address
     #[arg(long, default_value = DEFAULT_ENDPOINT, value_name = "HOST:PORT")]
-    storage: String,
+    storage: HostPort,
     /// Number of this gateway in its cluster: its target portal group tag
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     id: u16,
@@ -30,6 +30,10 @@ pub(crate) struct Options {
     /// Address to listen on for metrics, health and sessions
     #[arg(long, default_value = "127.0.0.1:7410", value_name = "ADDRESS:PORT")]
     http_listen: SocketAddr,
+    /// Allow --http-listen on an address that other machines reach, without encryption or authentication: it lists who is
+    /// logged in
+    #[arg(long)]
+    insecure: bool,
     /// Threads that serve sessions; 0 takes one for each core
     #[arg(long, default_value_t = 0, value_name = "N")]
     workers: usize,
@@ -39,13 +43,12 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options) -> Result<()> {
+    daemon::loopback_unless_insecure(options.http_listen, options.insecure, "--http-listen")?;
     let access = match &options.access {
         Some(path) => AccessRules::read(path)?,
         None => AccessRules::default(),
     };
-    let endpoint = Endpoint::from_shared(format!("http://{}", options.storage))
-        .with_context(|| format!("--storage {:?} is not an address; write HOST:PORT", options.storage))?;
-    let endpoint = tuned_endpoint(endpoint);
+    let endpoint = tuned_endpoint(options.storage.endpoint()?);
     let portal = daemon::listen(options.iscsi_listen, "iSCSI", "--iscsi-listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
@@ -56,9 +59,10 @@ pub(crate) fn run(options: Options) -> Result<()> {
             http,
             workers: options.workers,
             access,
+            // tonic's own text is only "transport error"; the causes tell more.
             storage: Arc::new(move || {
                 let endpoint = endpoint.clone();
-                Box::pin(async move { endpoint.connect().await.map_err(|error| full_text(&error)) })
+                Box::pin(async move { endpoint.connect().await.map_err(|error| error_text(&error)) })
             }),
             limits: Limits::default(),
         })
@@ -67,16 +71,4 @@ pub(crate) fn run(options: Options) -> Result<()> {
         gateway.stop().await;
         Ok(())
     })
-}
-
-/// The error with its causes: tonic's own text is only "transport error".
-fn full_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -3,14 +3,13 @@
 //! Each command has a file or folder of its own; this one only reads arguments and reports errors. It is the one crate with
 //! an allocator and with `anyhow`: errors end here, as a line for a person.
 
-#![allow(clippy::print_stdout, reason = "standard output is where a command answers")]
-
 mod cluster_file;
 mod daemon;
 mod dev;
 mod endpoint;
 mod gateway;
 mod http_client;
+mod output;
 mod session;
 mod storaged;
 mod telemetry;
@@ -66,7 +65,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("holdfast: {error:#}");
+            eprintln!("holdfast: {}", output::error_text(error.as_ref()));
             ExitCode::FAILURE
         }
     }

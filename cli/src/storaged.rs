@@ -29,10 +29,15 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options) -> Result<()> {
     daemon::loopback_unless_insecure(options.listen, options.insecure, "--listen")?;
+    daemon::loopback_unless_insecure(options.http_listen, options.insecure, "--http-listen")?;
     let grpc = daemon::listen(options.listen, "gRPC", "--listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
-        let storaged = Storaged::open(Config { data_dir: options.data_dir, ..Config::default() })?;
+        let storaged = Storaged::open(Config {
+            data_dir: options.data_dir,
+            http_beyond_loopback: options.insecure,
+            ..Config::default()
+        })?;
         let node = storaged.serve(grpc, http)?;
         info!(grpc = %node.grpc(), http = %node.http(), "storage node is ready");
         daemon::stop_signal().await?;

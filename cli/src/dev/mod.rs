@@ -18,6 +18,7 @@ use holdfast_store::{Kind, NewVolume, Store, VolumeRecord};
 use self::volume_spec::VolumeSpec;
 use crate::cluster_file::{ClusterFile, GatewayEntry, NodeEntry, VolumeEntry};
 use crate::daemon;
+use crate::output::{self, parse_argument};
 
 /// The volume that a fresh data directory gets when no other is named.
 const DEFAULT_VOLUME: &str = "disk0=1GiB";
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     data_dir: PathBuf,
     /// Volume to have, made if it does not exist: `NAME=SIZE[,block-size=512|4096][,kind=disk|null][,read-only]`.
     /// Repeatable. A fresh data directory gets disk0=1GiB without it
-    #[arg(long = "volume", value_name = "SPEC")]
+    #[arg(long = "volume", value_name = "SPEC", value_parser = parse_argument::<VolumeSpec>)]
     volumes: Vec<VolumeSpec>,
     /// Port for iSCSI on 127.0.0.1; 0 takes a free one
     #[arg(long, default_value_t = 3260, value_name = "PORT")]
@@ -125,7 +126,7 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
             .collect(),
     };
     cluster.write(&options.data_dir)?;
-    println!("{}", announce::ready(&cluster, &options.data_dir));
+    output::line(announce::ready(&cluster, &options.data_dir))?;
 
     daemon::stop_signal().await?;
     ClusterFile::remove(&options.data_dir)?;

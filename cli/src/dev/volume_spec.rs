@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_proto::ids::VolumeName;
 use holdfast_proto::units::{BlockSize, SizeBytes};
 use holdfast_store::Kind;
@@ -27,7 +27,7 @@ impl FromStr for VolumeSpec {
             .and_then(|first| first.split_once('='))
             .ok_or_else(|| anyhow!("write NAME=SIZE, for example disk0=10GiB"))?;
         let name = name.parse::<VolumeName>()?;
-        let size = size.parse::<SizeBytes>().map_err(|error| anyhow!("size {size:?}: {error}"))?;
+        let size = size.parse::<SizeBytes>().with_context(|| format!("size {size:?}"))?;
         let mut spec = Self { name, size, block_size: BlockSize::default(), kind: Kind::Disk, read_only: false };
         for part in parts {
             match part.split_once('=') {
@@ -51,6 +51,7 @@ impl FromStr for VolumeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::parse_argument;
 
     #[test]
     fn spec_with_everything_is_read() {
@@ -68,7 +69,8 @@ mod tests {
             ("disk0", "write NAME=SIZE"),
             ("Disk=1GiB", "cannot be in a volume name"),
             ("=1GiB", "1 to 63 characters"),
-            ("disk0=huge", "size \"huge\""),
+            ("disk0=huge", "size \"huge\": not a size"),
+            ("disk0=1GB", "size \"1GB\": unknown unit \"GB\""),
             ("disk0=0", "not 0"),
             ("disk0=1000", "multiple of the block size"),
             ("disk0=4608,block-size=4096", "multiple of the block size"),
@@ -76,7 +78,7 @@ mod tests {
             ("disk0=1GiB,kind=tape", "use disk or null"),
             ("disk0=1GiB,readonly", "\"readonly\" is not known"),
         ] {
-            let error = format!("{:#}", text.parse::<VolumeSpec>().unwrap_err());
+            let error = parse_argument::<VolumeSpec>(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

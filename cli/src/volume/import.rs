@@ -1,7 +1,8 @@
 //! A raw image file into a volume.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +15,7 @@ use rustix::fs::SeekFrom as SparseSeek;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
+use super::export::kind_of;
 use super::pipeline::{MAX_REQUEST_BYTES, Pipeline};
 use super::progress;
 
@@ -35,9 +37,20 @@ impl Source {
     /// Opens the file and refuses what cannot go into the volume.
     pub(super) fn open(path: &Path, volume: &Volume) -> Result<Self> {
         let shown = path.display();
+        if path.as_os_str() == "-" {
+            bail!("import reads a file, not a stream; name a file, or write ./- for one with this name");
+        }
+        // Opening a pipe would wait for a writer.
+        let kind = fs::metadata(path).with_context(|| format!("cannot open {shown}"))?.file_type();
+        if kind.is_dir() || kind.is_fifo() || kind.is_socket() {
+            bail!("{shown} is {}; import reads a file or a block device", kind_of(kind));
+        }
         let mut file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
         let len_bytes = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot measure {shown}"))?;
         file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {shown}"))?;
+        if len_bytes == 0 {
+            bail!("{shown} has no bytes; nothing to import");
+        }
         if let Some(format) = foreign_format(&mut file).with_context(|| format!("cannot read {shown}"))? {
             bail!("{shown} is a {format} image; make it raw first: qemu-img convert -O raw {shown} {shown}.raw");
         }
@@ -93,8 +106,14 @@ fn foreign_format(file: &mut File) -> std::io::Result<Option<&'static str>> {
 }
 
 /// Writes the file's data, and holes for all the rest of the volume.
-pub(super) async fn run(channel: Channel, volume: &Volume, mut source: Source) -> Result<Moved> {
-    let mut pipeline = Pipeline::open(channel, VolumeId(volume.id)).await?;
+pub(super) async fn run(channel: Channel, volume: &Volume, source: Source) -> Result<Moved> {
+    let pipeline = Pipeline::open(channel, VolumeId(volume.id)).await?;
+    fill(pipeline, volume, source)
+        .await
+        .with_context(|| format!("import failed, volume {} is now partly overwritten; import it again", volume.name))
+}
+
+async fn fill(mut pipeline: Pipeline, volume: &Volume, mut source: Source) -> Result<Moved> {
     let bar = progress::bar(volume.size_bytes);
     let mut hash = Sha256::new();
     let (mut at, mut data_bytes) = (0, 0);
@@ -190,4 +209,20 @@ pub(super) fn hash_zeros(hash: &mut Sha256, mut len: u64) {
 /// Lower-case hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_when_there_is_nothing_to_read_then_refused() {
+        let volume = Volume { size_bytes: 1 << 20, block_size: 512, ..Volume::default() };
+        for (path, reason) in
+            [("/dev/null", "has no bytes; nothing to import"), ("/dev", "is a directory"), ("-", "name a file")]
+        {
+            let error = Source::open(Path::new(path), &volume).err().unwrap().to_string();
+            assert!(error.contains(reason), "{path}: {error}");
+        }
+    }
 }

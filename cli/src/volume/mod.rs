@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use holdfast_gateway::TARGET_PREFIX;
 use holdfast_proto::ids::VolumeName;
 use holdfast_proto::units::{BlockSize, SizeBytes};
@@ -20,6 +20,7 @@ use tonic::transport::Channel;
 
 use crate::daemon;
 use crate::endpoint::Endpoint;
+use crate::output;
 use crate::session::{Output, initiators_of};
 
 #[derive(Subcommand)]
@@ -52,11 +53,29 @@ pub(crate) struct CreateOptions {
     /// Logical block size in bytes: 512 (512e) or 4096 (4Kn)
     #[arg(long, default_value = "512", value_name = "BYTES")]
     block_size: BlockSize,
-    /// Refuse writes
+    /// disk keeps what is written; null drops it and reads zeros, to measure the network path
+    #[arg(long, value_enum, default_value_t = KindOption::Disk)]
+    kind: KindOption,
+    /// Refuse writes: the volume stays empty
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
     endpoint: Endpoint,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KindOption {
+    Disk,
+    Null,
+}
+
+impl From<KindOption> for VolumeKind {
+    fn from(option: KindOption) -> Self {
+        match option {
+            KindOption::Disk => Self::Disk,
+            KindOption::Null => Self::Null,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -109,20 +128,24 @@ async fn list(options: ListOptions) -> Result<()> {
     match options.output {
         Output::Json => {
             let list: Vec<_> = rows.iter().map(|(volume, usage)| as_json(volume, usage)).collect();
-            println!("{}", serde_json::to_string_pretty(&json!({ "volumes": list }))?);
+            output::line(serde_json::to_string_pretty(&json!({ "volumes": list }))?)?;
         }
         Output::Table => {
-            println!("{:<32} {:>12} {:>12} {:>6} {:<5} TARGET", "NAME", "SIZE", "USED", "BLOCK", "KIND");
+            output::line(format!(
+                "{:<32} {:>12} {:>12} {:>6} {:<5} {:<4} TARGET",
+                "NAME", "SIZE", "USED", "BLOCK", "KIND", "MODE"
+            ))?;
             for (volume, usage) in rows {
-                println!(
-                    "{:<32} {:>12} {:>12} {:>6} {:<5} {TARGET_PREFIX}{}",
+                output::line(format!(
+                    "{:<32} {:>12} {:>12} {:>6} {:<5} {:<4} {TARGET_PREFIX}{}",
                     volume.name,
                     size(volume.size_bytes),
                     size(usage.allocated_bytes),
                     volume.block_size,
                     kind(&volume),
+                    if volume.read_only { "ro" } else { "rw" },
                     volume.name,
-                );
+                ))?;
             }
         }
     }
@@ -161,12 +184,15 @@ async fn create(options: CreateOptions) -> Result<()> {
         name: options.name.to_string(),
         size_bytes: options.size.get(),
         block_size: options.block_size.bytes(),
-        kind: VolumeKind::Disk.into(),
+        kind: VolumeKind::from(options.kind).into(),
         read_only: options.read_only,
     };
     VolumesClient::new(channel).create(request).await.map_err(said)?;
-    println!("volume {} of {} is there; target {TARGET_PREFIX}{}", options.name, options.size, options.name);
-    Ok(())
+    let name = &options.name;
+    output::line(format!(
+        "volume {name} of {} created; a gateway of this node serves it within 2 s as {TARGET_PREFIX}{name}",
+        options.size
+    ))
 }
 
 async fn import(options: ImportOptions) -> Result<()> {
@@ -181,9 +207,13 @@ async fn import(options: ImportOptions) -> Result<()> {
         }
     }
     let done = import::run(channel, &volume, source).await?;
-    println!("{}  {}", done.sha256, options.file.display());
-    println!("{} imported into volume {}, {} of it data", size(done.total_bytes), volume.name, size(done.data_bytes));
-    Ok(())
+    output::line(format!("{}  {}", done.sha256, options.file.display()))?;
+    output::line(format!(
+        "{} imported into volume {}, {} of it data",
+        size(done.total_bytes),
+        volume.name,
+        size(done.data_bytes)
+    ))
 }
 
 async fn export(options: ExportOptions) -> Result<()> {
@@ -191,9 +221,13 @@ async fn export(options: ExportOptions) -> Result<()> {
     let (volume, _) = find(&channel, &options.name).await?;
     let sink = export::Sink::create(&options.file, options.overwrite)?;
     let done = export::run(channel, &volume, sink).await?;
-    println!("{}  {}", done.sha256, options.file.display());
-    println!("{} exported from volume {}, {} of it data", size(done.total_bytes), volume.name, size(done.data_bytes));
-    Ok(())
+    output::line(format!("{}  {}", done.sha256, options.file.display()))?;
+    output::line(format!(
+        "{} exported from volume {}, {} of it data",
+        size(done.total_bytes),
+        volume.name,
+        size(done.data_bytes)
+    ))
 }
 
 /// The volume of that name, which has to be one with content.
