@@ -26,6 +26,8 @@ use thiserror::Error;
 /// The rules of one gateway. The default lets everybody in everywhere.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRules {
+    /// Whether there is an access file: then a volume without rules deserves a warning.
+    is_given: bool,
     discovery: Option<ChapAccess>,
     targets: HashMap<String, TargetRules>,
 }
@@ -130,12 +132,17 @@ impl AccessRules {
                 return Err(reader.refused(format!("{place}: stands there twice; put its rules together")));
             }
         }
-        Ok(Self { discovery, targets })
+        Ok(Self { is_given: true, discovery, targets })
     }
 
     /// Volumes that rules are given for, so that a misspelt one can be reported.
     pub fn volumes(&self) -> impl Iterator<Item = &str> {
         self.targets.keys().map(String::as_str)
+    }
+
+    /// Whether everybody may use the target of `volume` although there are rules for others.
+    pub(crate) fn is_left_open(&self, volume: &str) -> bool {
+        self.is_given && !self.targets.contains_key(volume)
     }
 
     pub(crate) fn discovery_chap(&self) -> Option<&ChapAccess> {

@@ -115,6 +115,12 @@ pub(crate) async fn fetch(shared: &Shared) -> Result<(), String> {
         for reason in refused {
             warn!(reason, "this volume cannot be served");
         }
+        let known = shared.catalogue.load();
+        for target in catalogue.targets().filter(|target| known.target(&target.name).is_none()) {
+            if shared.access.is_left_open(&target.volume) {
+                warn!(volume = target.volume, "the access file has no rules for this volume: everybody may use it");
+            }
+        }
         info!(targets = catalogue.in_order.len(), "serving the volumes of the storage node");
         shared.catalogue.store(Arc::new(catalogue));
     }

@@ -46,8 +46,10 @@ pub struct Limits {
     pub transfer_bytes: u64,
     /// Bytes of data that may come unasked, over all sessions.
     pub unsolicited_bytes: usize,
-    /// Bytes queued for a slow initiator, above which no more of its commands are run.
+    /// Bytes of small answers queued for a slow initiator, above which nothing more is read from it.
     pub send_queue_bytes: usize,
+    /// Time that the data of a write may take while other sessions wait for the memory that is kept for it.
+    pub write_data_timeout: Duration,
     /// Time that orderly shutdown gives initiators to log out.
     pub logout_window: Duration,
 }
@@ -63,7 +65,8 @@ impl Default for Limits {
             nop_timeout: Duration::from_secs(10),
             transfer_bytes: 160 << 20,
             unsolicited_bytes: 128 << 20,
-            send_queue_bytes: 4 << 20,
+            send_queue_bytes: 256 << 10,
+            write_data_timeout: Duration::from_secs(30),
             logout_window: Duration::from_secs(1),
         }
     }

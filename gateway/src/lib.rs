@@ -23,7 +23,7 @@ mod worker;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry as MetricsRegistry;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -42,10 +42,13 @@ pub use sessions::{ParameterInfo, SessionInfo};
 
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::sessions::{EndCause, Registry, SessionCommand};
+use crate::sessions::{EndCause, Registry, SessionCommand, SessionHandle};
 use crate::shared::Shared;
 use crate::throttle::Throttle;
 use crate::worker::Worker;
+
+/// Time that operations at the storage node have to end when the gateway stops.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens a channel to the storage node on the calling thread's runtime, or says why it cannot.
 pub type StorageConnector =
@@ -70,7 +73,6 @@ pub struct Gateway {
     shared: Arc<Shared>,
     portal: SocketAddr,
     http: SocketAddr,
-    stop: watch::Sender<bool>,
     listener: JoinHandle<Vec<Worker>>,
     background: Vec<JoinHandle<()>>,
 }
@@ -91,7 +93,7 @@ impl Gateway {
             .map(|number| Worker::start(shared.clone(), number))
             .collect::<io::Result<Vec<_>>>()
             .map_err(StartError::Thread)?;
-        let (stop, stopped) = watch::channel(false);
+        let stopped = shared.stop.subscribe();
         let router = http::router(shared.clone());
         let background = vec![
             tokio::spawn(catalogue::keep_fresh(shared.clone())),
@@ -103,7 +105,7 @@ impl Gateway {
         ];
         let listener = tokio::spawn(listener::accept(listener, shared.clone(), workers, stopped));
         info!(%portal, %http, "gateway is listening");
-        Ok(Self { shared, portal, http, stop, listener, background })
+        Ok(Self { shared, portal, http, listener, background })
     }
 
     /// Address of the iSCSI port.
@@ -119,34 +121,41 @@ impl Gateway {
     /// Orderly end: no new connections, initiators are asked to log out, and after a while their connections are closed. Returns
     /// when everything that was sent to storage is settled.
     pub async fn stop(self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.stop.send_replace(true);
+        self.shared.stop.send_replace(true);
         let window = self.shared.limits.logout_window;
         let seconds = u16::try_from(window.as_secs().max(1)).unwrap_or(u16::MAX);
-        self.tell_all(|| SessionCommand::RequestLogout { seconds });
+        tell(&self.shared.sessions.all(), || SessionCommand::RequestLogout { seconds });
         let deadline = tokio::time::Instant::now() + window;
         while !self.shared.sessions.all().is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.tell_all(|| SessionCommand::Close(EndCause::Shutdown));
+        tell(&self.shared.sessions.close(), || SessionCommand::Close(EndCause::Shutdown));
         match self.listener.await {
-            Ok(workers) => {
-                let joined = tokio::task::spawn_blocking(|| workers.into_iter().for_each(Worker::join));
-                if joined.await.is_err() {
-                    warn!("the gateway's threads did not end as they should");
-                }
-            }
+            Ok(workers) => join(workers).await,
             Err(error) => warn!(%error, "the listener has failed"),
         }
         self.background.iter().for_each(JoinHandle::abort);
         info!("gateway has stopped");
     }
+}
 
-    fn tell_all(&self, command: impl Fn() -> SessionCommand) {
-        for session in self.shared.sessions.all() {
-            // One that is gone needs no telling.
-            let _ = session.commands.send(command());
-        }
+fn tell(sessions: &[SessionHandle], command: impl Fn() -> SessionCommand) {
+    for session in sessions {
+        // One that is gone needs no telling.
+        let _ = session.commands.send(command());
+    }
+}
+
+/// Waits until the threads have settled their sessions; not for ever, for storage may be gone for good.
+async fn join(workers: Vec<Worker>) {
+    let (joined, all_joined) = oneshot::channel();
+    std::thread::spawn(move || {
+        workers.into_iter().for_each(Worker::join);
+        // Nobody waits any more if it took too long.
+        let _ = joined.send(());
+    });
+    if tokio::time::timeout(SETTLE_TIMEOUT, all_joined).await.is_err() {
+        warn!("some operations are still open at the storage node; they end unanswered");
     }
 }
 
@@ -179,7 +188,9 @@ fn shared(config: Config) -> Shared {
         metrics_registry,
         bad_input: Mutex::new(Throttle::new(Duration::from_secs(1))),
         ready: AtomicBool::new(false),
-        stopping: AtomicBool::new(false),
+        refused_logins: Mutex::new(Throttle::new(Duration::from_millis(100))),
+        storage_trouble: Mutex::new(Throttle::new(Duration::from_secs(1))),
+        stop: watch::Sender::new(false),
     }
 }
 

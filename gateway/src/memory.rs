@@ -5,6 +5,8 @@
 //! comes unasked with a command, so it is bounded by the number of commands an initiator may send: [`Memory::command_window`]
 //! divides its budget among the sessions.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +15,9 @@ use tokio::sync::Semaphore;
 /// Bytes that one permit stands for.
 const UNIT_BYTES: u64 = 4096;
 /// No session's command window is made smaller than this.
-const MIN_COMMAND_WINDOW: usize = 8;
+const MIN_COMMAND_WINDOW: usize = 2;
+/// A session may hold this part of the transfer budget, so that one that does not go on cannot stop all others.
+const SHARE_OF_ONE_SESSION: u32 = 4;
 /// No session's command window is larger than this.
 const MAX_COMMAND_WINDOW: usize = 128;
 
@@ -30,6 +34,8 @@ struct Shared {
     unsolicited_bytes: usize,
     first_burst_bytes: usize,
     sessions: AtomicUsize,
+    /// Sessions that wait for room in the transfer budget.
+    waiting: AtomicUsize,
 }
 
 impl Memory {
@@ -44,37 +50,25 @@ impl Memory {
                 unsolicited_bytes,
                 first_burst_bytes: first_burst_bytes.max(1),
                 sessions: AtomicUsize::new(0),
+                waiting: AtomicUsize::new(0),
             }),
         }
     }
 
-    /// Room for `bytes`, if it is free and nobody waits for it.
-    pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
-        let units = self.clamp(bytes);
-        self.shared.transfers.try_acquire_many(units).ok()?.forget();
-        Some(Reservation { memory: self.clone(), units })
+    /// Units that one session may hold.
+    fn session_units(&self) -> u32 {
+        (self.shared.transfer_units / SHARE_OF_ONE_SESSION).max(1)
     }
 
-    /// Room for `bytes`, as soon as those who asked before have theirs.
-    pub(crate) async fn reserve(self, bytes: u64) -> Reservation {
-        let units = self.clamp(bytes);
-        if let Ok(permit) = self.shared.transfers.acquire_many(units).await {
-            permit.forget();
-        } else {
-            unreachable!("the semaphore is never closed");
-        }
-        Reservation { memory: self, units }
-    }
-
-    /// A transfer larger than the whole budget takes all of it rather than waiting for ever.
-    fn clamp(&self, bytes: u64) -> u32 {
-        units(bytes).min(self.shared.transfer_units)
+    /// Whether some session waits for room.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a session in for as long as the guard lives.
     pub(crate) fn enter_session(&self) -> SessionShare {
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        SessionShare { memory: self.clone() }
+        SessionShare { memory: self.clone(), held_units: Rc::default() }
     }
 
     /// How many commands a session may have outstanding now.
@@ -101,18 +95,81 @@ fn units(bytes: u64) -> u32 {
 pub(crate) struct Reservation {
     memory: Memory,
     units: u32,
+    held_by_session: Rc<Cell<u32>>,
+}
+
+impl Reservation {
+    /// Bytes that it stands for, rounded up.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.units) * UNIT_BYTES
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.shared.transfers.add_permits(self.units as usize);
+        self.held_by_session.set(self.held_by_session.get().saturating_sub(self.units));
     }
 }
 
-/// One session's claim to a share of the unsolicited budget.
+/// One session's claim to a share of both budgets.
 #[derive(Debug)]
 pub(crate) struct SessionShare {
     memory: Memory,
+    held_units: Rc<Cell<u32>>,
+}
+
+/// What a session is told that asks for room.
+#[derive(Debug)]
+pub(crate) enum Room {
+    /// Here it is.
+    Granted(Reservation),
+    /// The session holds its share already: when it gives something back, ask again.
+    ShareUsedUp,
+    /// Others hold it: [`SessionShare::wait`].
+    Wait,
+}
+
+impl SessionShare {
+    /// A transfer larger than a session's share takes all of it rather than waiting for ever.
+    fn clamp(&self, bytes: u64) -> u32 {
+        units(bytes).min(self.memory.session_units())
+    }
+
+    /// Room for `bytes`, if the session's share allows it, it is free and nobody waits for it.
+    pub(crate) fn try_reserve(&self, bytes: u64) -> Room {
+        let units = self.clamp(bytes);
+        if self.held_units.get().saturating_add(units) > self.memory.session_units() {
+            return Room::ShareUsedUp;
+        }
+        match self.memory.shared.transfers.try_acquire_many(units) {
+            Ok(permit) => {
+                permit.forget();
+                Room::Granted(hold(&self.memory, &self.held_units, units))
+            }
+            Err(_) => Room::Wait,
+        }
+    }
+
+    /// Room for `bytes`, as soon as those who asked before have theirs.
+    pub(crate) fn wait(&self, bytes: u64) -> impl Future<Output = Reservation> + 'static {
+        let (memory, held_units) = (self.memory.clone(), self.held_units.clone());
+        let units = self.clamp(bytes);
+        async move {
+            let waiting = Waiter::new(&memory);
+            match memory.shared.transfers.acquire_many(units).await {
+                Ok(permit) => permit.forget(),
+                Err(_) => unreachable!("the semaphore is never closed"),
+            }
+            drop(waiting);
+            hold(&memory, &held_units, units)
+        }
+    }
+}
+
+fn hold(memory: &Memory, held_units: &Rc<Cell<u32>>, units: u32) -> Reservation {
+    held_units.set(held_units.get() + units);
+    Reservation { memory: memory.clone(), units, held_by_session: held_units.clone() }
 }
 
 impl Drop for SessionShare {
@@ -121,28 +178,64 @@ impl Drop for SessionShare {
     }
 }
 
+/// Counts one who waits, whether he gets what he waits for or gives up.
+struct Waiter<'a>(&'a Memory);
+
+impl<'a> Waiter<'a> {
+    fn new(memory: &'a Memory) -> Self {
+        memory.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(memory)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn granted(room: Room) -> Reservation {
+        match room {
+            Room::Granted(reservation) => reservation,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn reservation_when_dropped_gives_its_room_back() {
-        let memory = Memory::new(16 * 4096, 1 << 20, 1 << 16);
-        let first = memory.try_reserve(10 * 4096).unwrap();
-        assert!(memory.try_reserve(7 * 4096).is_none());
-        assert_eq!(memory.reserved_bytes(), 10 * 4096);
+        let memory = Memory::new(64 * 4096, 1 << 20, 1 << 16);
+        let share = memory.enter_session();
+        let first = granted(share.try_reserve(10 * 4096));
+        assert_eq!((first.bytes(), memory.reserved_bytes()), (10 * 4096, 10 * 4096));
+        assert!(matches!(share.try_reserve(7 * 4096), Room::ShareUsedUp));
         drop(first);
-        assert!(memory.try_reserve(7 * 4096).is_some());
+        granted(share.try_reserve(7 * 4096));
         assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[test]
-    fn reservation_larger_than_the_budget_takes_all_of_it() {
-        let memory = Memory::new(4 * 4096, 1 << 20, 1 << 16);
-        let all = memory.try_reserve(1 << 40).unwrap();
-        assert!(memory.try_reserve(1).is_none());
+    fn session_that_holds_its_share_leaves_the_rest_to_others() {
+        let memory = Memory::new(64 * 4096, 1 << 20, 1 << 16);
+        let greedy = memory.enter_session();
+        let held: Vec<_> = (0..16).map(|_| granted(greedy.try_reserve(4096))).collect();
+        assert!(matches!(greedy.try_reserve(1), Room::ShareUsedUp));
+        granted(memory.enter_session().try_reserve(16 * 4096));
+        drop(held);
+        granted(greedy.try_reserve(1));
+    }
+
+    #[test]
+    fn reservation_larger_than_the_share_takes_all_of_it() {
+        let memory = Memory::new(16 * 4096, 1 << 20, 1 << 16);
+        let share = memory.enter_session();
+        let all = granted(share.try_reserve(1 << 40));
+        assert_eq!(all.bytes(), 4 * 4096);
         drop(all);
-        assert!(memory.try_reserve(1).is_some());
+        granted(share.try_reserve(1));
     }
 
     #[test]
@@ -152,7 +245,7 @@ mod tests {
         let shares: Vec<_> = (0..64).map(|_| memory.enter_session()).collect();
         assert_eq!(memory.command_window(), 32);
         let more: Vec<_> = (0..10_000).map(|_| memory.enter_session()).collect();
-        assert_eq!(memory.command_window(), 8);
+        assert_eq!(memory.command_window(), 2);
         drop((shares, more));
         assert_eq!(memory.command_window(), 128);
     }
@@ -162,15 +255,19 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let memory = Memory::new(4 * 4096, 1 << 20, 1 << 16);
-            let held = memory.try_reserve(3 * 4096).unwrap();
-            let mut large = Box::pin(memory.clone().reserve(4 * 4096));
-            assert!(futures_pending(&mut large).await);
-            // A small one that would fit may not overtake: else large transfers starve.
-            let mut small = Box::pin(memory.clone().reserve(4096));
-            assert!(futures_pending(&mut small).await);
-            drop(held);
-            drop(large.await);
-            drop(small.await);
+            let shares: Vec<_> = (0..6).map(|_| memory.enter_session()).collect();
+            let mut held: Vec<_> = shares[..4].iter().map(|share| granted(share.try_reserve(4096))).collect();
+            assert!(matches!(shares[4].try_reserve(4096), Room::Wait));
+            let mut first = Box::pin(shares[4].wait(4096));
+            let mut second = Box::pin(shares[5].wait(4096));
+            assert!(futures_pending(&mut first).await && futures_pending(&mut second).await);
+            assert!(memory.is_contended());
+            held.pop();
+            // Nobody overtakes those who wait.
+            assert!(matches!(shares[3].try_reserve(4096), Room::Wait));
+            drop(first.await);
+            drop(second.await);
+            assert!(!memory.is_contended());
         });
     }
 

@@ -1,5 +1,6 @@
 //! What the gateway counts, in Prometheus' terms.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,19 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [Self::read, Self::write, Self::write_same, Self::unmap, Self::flush, Self::other];
+    /// The label's value.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::read => "read",
+            Self::write => "write",
+            Self::write_same => "write_same",
+            Self::unmap => "unmap",
+            Self::flush => "flush",
+            Self::other => "other",
+        }
+    }
+
+    const COUNT: usize = Self::other as usize + 1;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,7 +62,7 @@ struct SenseKeyLabel {
 }
 
 /// Initiator names that get labels of their own.
-const MAX_INITIATORS: usize = 1024;
+const MAX_INITIATORS: usize = 256;
 
 /// All metrics of a gateway; made once, passed down.
 #[derive(Debug)]
@@ -72,6 +85,8 @@ pub(crate) struct Metrics {
 #[derive(Debug, Default)]
 pub(crate) struct StorageMetrics {
     pub(crate) reconnects: Counter,
+    /// Streams that are open now, one for each thread.
+    pub(crate) streams: Gauge<i64, AtomicI64>,
     errors: Family<KindLabel, Counter>,
 }
 
@@ -128,6 +143,11 @@ impl Metrics {
         );
         registry.register_with_unit("command_data", "Data moved by commands", Unit::Bytes, metrics.bytes.clone());
         registry.register(
+            "storage_streams",
+            "Streams to storage that are open, one for each thread; 0 means that storage cannot be reached",
+            metrics.storage.streams.clone(),
+        );
+        registry.register(
             "storage_reconnects",
             "Streams to storage that were lost or could not be opened",
             metrics.storage.reconnects.clone(),
@@ -160,13 +180,11 @@ impl Metrics {
         };
         drop(known);
         NexusMeters {
-            of_operation: Operation::ALL.map(|operation| {
-                let labels = CommandLabels { volume: volume.to_owned(), initiator: initiator.to_owned(), operation };
-                Meter {
-                    duration: self.durations.get_or_create(&labels).clone(),
-                    bytes: self.bytes.get_or_create(&labels).clone(),
-                }
-            }),
+            durations: self.durations.clone(),
+            bytes: self.bytes.clone(),
+            volume: volume.to_owned(),
+            initiator: initiator.to_owned(),
+            of_operation: Default::default(),
         }
     }
 }
@@ -212,13 +230,17 @@ impl StorageMetrics {
     }
 }
 
-/// Duration and bytes of one initiator's commands on one volume.
-#[derive(Clone, Debug)]
+/// Duration and bytes of one initiator's commands on one volume. A series begins with the first command of its kind.
+#[derive(Debug)]
 pub(crate) struct NexusMeters {
-    of_operation: [Meter; Operation::ALL.len()],
+    durations: Family<CommandLabels, Histogram, fn() -> Histogram>,
+    bytes: Family<CommandLabels, Counter>,
+    volume: String,
+    initiator: String,
+    of_operation: [OnceCell<Meter>; Operation::COUNT],
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Meter {
     duration: Histogram,
     bytes: Counter<u64, AtomicU64>,
@@ -226,10 +248,18 @@ struct Meter {
 
 impl NexusMeters {
     pub(crate) fn record(&self, operation: Operation, duration: Duration, bytes: u64) {
-        let meter = &self.of_operation[operation as usize];
+        let meter = self.of_operation[operation as usize].get_or_init(|| self.begin(operation));
         meter.duration.observe(duration.as_secs_f64());
         if bytes > 0 {
             meter.bytes.inc_by(bytes);
+        }
+    }
+
+    fn begin(&self, operation: Operation) -> Meter {
+        let labels = CommandLabels { volume: self.volume.clone(), initiator: self.initiator.clone(), operation };
+        Meter {
+            duration: self.durations.get_or_create(&labels).clone(),
+            bytes: self.bytes.get_or_create(&labels).clone(),
         }
     }
 }

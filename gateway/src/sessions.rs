@@ -172,6 +172,8 @@ struct Inner {
     by_tsih: HashMap<u16, Entry>,
     last_tsih: u16,
     last_id: u64,
+    /// No session comes in any more.
+    closed: bool,
 }
 
 /// A place in the table, given at the end of a login.
@@ -202,6 +204,9 @@ impl Registry {
         handle: SessionHandle,
     ) -> Result<Place, Refusal> {
         let inner = &mut *self.lock();
+        if inner.closed {
+            return Err(Refusal::ServiceUnavailable);
+        }
         let same = inner
             .by_tsih
             .iter()
@@ -269,6 +274,13 @@ impl Registry {
     /// Every session, discovery sessions and logins about to succeed included.
     pub(crate) fn all(&self) -> Vec<SessionHandle> {
         self.lock().by_tsih.values().map(|entry| entry.handle.clone()).collect()
+    }
+
+    /// Lets nobody in from now on; every session that is in.
+    pub(crate) fn close(&self) -> Vec<SessionHandle> {
+        let inner = &mut *self.lock();
+        inner.closed = true;
+        inner.by_tsih.values().map(|entry| entry.handle.clone()).collect()
     }
 
     /// The list for people, in the order of logins.

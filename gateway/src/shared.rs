@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry as MetricsRegistry;
+use tokio::sync::watch;
 
 use crate::StorageConnector;
 use crate::access::AccessRules;
@@ -38,18 +39,21 @@ pub(crate) struct Shared {
     pub(crate) metrics_registry: MetricsRegistry,
     /// Limits the log lines about bad input.
     pub(crate) bad_input: Mutex<Throttle>,
+    pub(crate) refused_logins: Mutex<Throttle>,
+    pub(crate) storage_trouble: Mutex<Throttle>,
+    /// Turns true when the gateway stops.
+    pub(crate) stop: watch::Sender<bool>,
     pub(crate) ready: AtomicBool,
-    pub(crate) stopping: AtomicBool,
 }
 
 impl Shared {
-    /// Whether targets are known and logins are welcome.
+    /// Whether targets are known, storage is there, and logins are welcome.
     pub(crate) fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire) && !self.is_stopping()
+        self.ready.load(Ordering::Acquire) && !self.is_stopping() && self.metrics.storage.streams.get() > 0
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stop.borrow()
     }
 
     /// What SendTargets says of this portal to an initiator that has connected to `local`.

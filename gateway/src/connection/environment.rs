@@ -18,12 +18,19 @@ pub(crate) struct ConnectionEnvironment {
     handle: SessionHandle,
     /// The place in the session table, once the login has got one.
     place: RefCell<Option<Place>>,
+    /// Initiator and target that were asked for last, for the log.
+    subject: RefCell<(String, String)>,
 }
 
 impl ConnectionEnvironment {
     /// `local` is the address that the initiator has connected to; `handle` reaches the connection's task.
     pub(crate) fn new(shared: Arc<Shared>, local: SocketAddr, handle: SessionHandle) -> Self {
-        Self { shared, local, handle, place: RefCell::new(None) }
+        Self { shared, local, handle, place: RefCell::new(None), subject: RefCell::default() }
+    }
+
+    /// Initiator and target of the login; empty until it has named them. The target of a discovery session is empty.
+    pub(crate) fn subject(&self) -> (String, String) {
+        self.subject.borrow().clone()
     }
 
     /// The place that [`Environment::assign_tsih`] has taken, if it has.
@@ -42,6 +49,7 @@ impl Environment for ConnectionEnvironment {
     }
 
     fn target_access(&self, initiator: &IscsiName, target: &IscsiName) -> Result<Access, Refusal> {
+        *self.subject.borrow_mut() = (initiator.to_string(), target.to_string());
         if !self.shared.is_ready() {
             return Err(Refusal::ServiceUnavailable);
         }
@@ -51,7 +59,8 @@ impl Environment for ConnectionEnvironment {
         Ok(Access { chap: chap.cloned(), portal_group_tag: self.shared.id, target_alias: Some(served.volume.clone()) })
     }
 
-    fn discovery_access(&self, _initiator: &IscsiName) -> Result<Access, Refusal> {
+    fn discovery_access(&self, initiator: &IscsiName) -> Result<Access, Refusal> {
+        *self.subject.borrow_mut() = (initiator.to_string(), String::new());
         if !self.shared.is_ready() {
             return Err(Refusal::ServiceUnavailable);
         }

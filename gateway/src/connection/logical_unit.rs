@@ -39,12 +39,21 @@ pub(super) fn block_operation(io: &Io, data: Vec<Bytes>) -> BlockOperation {
 /// What SCSI calls a failure of storage.
 pub(super) fn io_error(error: &PartError, io: &Io) -> IoError {
     match error {
-        PartError::Medium { offset } => IoError::Medium { lba: offset / u64::from(io.unit.block_size.bytes()) },
+        PartError::Medium { offset } => IoError::Medium { lba: damaged_block(*offset, io) },
         PartError::NoSpace => IoError::NoSpace,
         PartError::WriteProtected => IoError::WriteProtected,
         PartError::DataDamaged => IoError::DataOutDamaged,
         PartError::ConnectionLost | PartError::Cancelled => IoError::TransportLost,
         PartError::Failed(_) => IoError::Internal,
+    }
+}
+
+/// The first damaged logical block of the command. Storage names the beginning of its own, larger block, which may lie before it.
+fn damaged_block(offset: u64, io: &Io) -> u64 {
+    let block = offset / u64::from(io.unit.block_size.bytes());
+    match &io.operation {
+        Operation::Read(range) | Operation::Write(range) => block.max(range.lba),
+        _ => block,
     }
 }
 

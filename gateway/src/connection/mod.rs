@@ -13,7 +13,7 @@ mod tasks;
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_iscsi::connection::{Connection, ConnectionConfig, LOGIN_DATA_SEGMENT_BYTES};
@@ -30,7 +30,6 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use self::environment::ConnectionEnvironment;
 use self::outgoing::Outgoing;
 use self::tasks::Tasks;
-use crate::memory::SessionShare;
 use crate::metrics::Irregularities;
 use crate::sessions::{EndCause, Place, SessionCommand, SessionHandle};
 use crate::shared::Shared;
@@ -81,7 +80,6 @@ struct LoggedIn {
     place: Place,
     tasks: Tasks,
     irregularities: Irregularities,
-    _share: SessionShare,
 }
 
 impl Task {
@@ -136,15 +134,20 @@ impl Task {
     /// Runs until the protocol asks for the end or the socket fails.
     async fn exchange(&mut self, stream: &mut TcpStream) -> std::io::Result<()> {
         let (mut incoming, outward) = stream.split();
+        let mut stop = self.shared.stop.subscribe();
         let mut timer = pin!(tokio::time::sleep(self.until_deadline()));
         loop {
             self.outgoing.send(&outward)?;
             if self.end.is_some() {
                 return self.send_rest(&outward).await;
             }
-            let reading = !self.outgoing.is_over(self.shared.limits.send_queue_bytes);
+            let reading = !self.outgoing.is_over_unreserved(self.shared.limits.send_queue_bytes);
+            let logging_in = self.session.is_none();
             tokio::select! {
                 biased;
+                () = stopped(&mut stop), if logging_in => {
+                    self.end.get_or_insert(CloseReason::Administrative);
+                }
                 Some(command) = self.commands.recv() => self.obey(command),
                 () = Tasks::ready(self.session.as_mut().map(|session| &mut session.tasks)) => {
                     while self.advance_tasks() {
@@ -163,6 +166,9 @@ impl Task {
                 }
                 () = &mut timer => {
                     self.protocol.tick(self.started.elapsed(), &mut self.output);
+                    if self.session.as_ref().is_some_and(|session| session.tasks.is_write_data_overdue()) {
+                        self.end.get_or_insert(CloseReason::ProtocolError("write data overdue while others wait for memory"));
+                    }
                     timer.as_mut().reset(tokio::time::Instant::now() + self.until_deadline());
                 }
             }
@@ -231,6 +237,7 @@ impl Task {
     fn end_round(&mut self) {
         if let (Some(session), Some(protocol)) = (&mut self.session, self.protocol.session()) {
             session.tasks.take_reservations(&mut self.outgoing);
+            session.tasks.serve_short_of_memory(protocol, &mut self.output);
             protocol.set_command_window(self.shared.memory.command_window(), &mut self.output);
             self.outgoing.queue(&mut self.output);
             session.irregularities.report(protocol.counters(), &self.shared.metrics);
@@ -260,12 +267,7 @@ impl Task {
         let predecessor = place.predecessor.take();
         let tasks =
             Tasks::new(self.shared.clone(), self.lane.clone(), identity, &place, self.handle.clone(), predecessor);
-        self.session = Some(LoggedIn {
-            place,
-            tasks,
-            irregularities: Irregularities::default(),
-            _share: self.shared.memory.enter_session(),
-        });
+        self.session = Some(LoggedIn { place, tasks, irregularities: Irregularities::default() });
     }
 
     /// What another session, or the gateway, wants of this one.
@@ -328,7 +330,11 @@ impl Task {
             None => info!(cause, "the initiator closed the connection"),
             Some(CloseReason::LoginFailed(failure)) => {
                 self.shared.metrics.count_login("failure");
-                self.warn_limited(cause, &failure.to_string());
+                let (initiator, target) = self.environment.subject();
+                let mut throttle = self.shared.refused_logins.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(suppressed) = throttle.permit() {
+                    warn!(initiator, target, reason = %failure, suppressed, "login refused");
+                }
             }
             Some(CloseReason::ProtocolError(what)) => self.warn_limited(cause, what),
             Some(CloseReason::Frame(error)) => self.warn_limited(cause, &error.to_string()),
@@ -337,11 +343,17 @@ impl Task {
     }
 
     fn warn_limited(&self, cause: &'static str, detail: &str) {
-        let mut throttle = self.shared.bad_input.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut throttle = self.shared.bad_input.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(suppressed) = throttle.permit() {
             warn!(cause, detail, suppressed, "the connection is closed");
         }
     }
+}
+
+/// Resolves when the gateway stops.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // The sender lives as long as the gateway's shared state.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// The cause as counters name it.

@@ -20,6 +20,8 @@ pub(crate) struct Outgoing {
     sent_bytes: u64,
     /// Memory of data in the queue, with the count of sent bytes at which it is free again.
     reservations: VecDeque<(u64, Reservation)>,
+    /// Sum of these.
+    reserved_bytes: u64,
 }
 
 impl Outgoing {
@@ -38,6 +40,7 @@ impl Outgoing {
     pub(crate) fn hold(&mut self, reservation: Reservation) {
         let end = self.sent_bytes + self.queue.len_bytes() as u64;
         if end > self.sent_bytes {
+            self.reserved_bytes += reservation.bytes();
             self.reservations.push_back((end, reservation));
         }
     }
@@ -46,9 +49,14 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
-    /// Whether more than `limit_bytes` wait for a slow initiator.
+    /// Whether more than `limit_bytes` wait.
     pub(crate) fn is_over(&self, limit_bytes: usize) -> bool {
         self.queue.len_bytes() > limit_bytes
+    }
+
+    /// Whether more than `limit_bytes` wait that no reservation stands for: echoes of NOPs, rejects, sense data.
+    pub(crate) fn is_over_unreserved(&self, limit_bytes: usize) -> bool {
+        self.queue.len_bytes() as u64 > self.reserved_bytes + limit_bytes as u64
     }
 
     /// Sends as much as the socket takes now.
@@ -65,8 +73,10 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        while self.reservations.front().is_some_and(|(end, _)| *end <= self.sent_bytes) {
-            self.reservations.pop_front();
+        while self.reservations.front().is_some_and(|(end, _)| *end <= self.sent_bytes)
+            && let Some((_, reservation)) = self.reservations.pop_front()
+        {
+            self.reserved_bytes -= reservation.bytes();
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -18,11 +18,12 @@ use holdfast_iscsi::session::Session;
 use holdfast_proto::ids::VolumeId;
 use holdfast_scsi::{Io, IoError, LunAddress, Nexus, Plan, Request, Response, SenseFormat, UnitAttention};
 use tokio::sync::{oneshot, watch};
+use tracing::warn;
 
 use super::logical_unit::{block_operation, io_error, kind_of};
 use super::outgoing::Outgoing;
 use crate::catalogue::ServedTarget;
-use crate::memory::Reservation;
+use crate::memory::{Reservation, Room, SessionShare};
 use crate::metrics::{NexusMeters, Operation as Meter};
 use crate::sessions::{EndCause, Place, SessionCommand, SessionHandle};
 use crate::shared::Shared;
@@ -33,6 +34,7 @@ type Waiting<T> = Pin<Box<dyn Future<Output = T>>>;
 /// All tasks of a session.
 pub(crate) struct Tasks {
     shared: Arc<Shared>,
+    share: SessionShare,
     session_id: u64,
     handle: SessionHandle,
     target: Option<Arc<ServedTarget>>,
@@ -42,6 +44,10 @@ pub(crate) struct Tasks {
     /// Set until the session that this one replaces is settled.
     gate: Option<Waiting<()>>,
     held: VecDeque<ScsiCommand>,
+    /// Task management functions, and resets by others, whose answers wait for the gate too: what they cover is not settled
+    /// while the previous session is not.
+    held_functions: Vec<TaskManagement>,
+    held_resets: Vec<oneshot::Sender<()>>,
     /// Commands without memory, in order; for the first of them it has been asked for.
     short_of_memory: VecDeque<Prepared>,
     memory: Option<Waiting<Reservation>>,
@@ -92,6 +98,7 @@ impl Tasks {
             })
         });
         Self {
+            share: shared.memory.enter_session(),
             session_id: place.id,
             handle,
             nexus: Nexus::new(identity.initiator.as_str(), identity.isid),
@@ -100,6 +107,8 @@ impl Tasks {
             target,
             gate,
             held: VecDeque::new(),
+            held_functions: Vec::new(),
+            held_resets: Vec::new(),
             short_of_memory: VecDeque::new(),
             memory: None,
             granted: None,
@@ -151,6 +160,13 @@ impl Tasks {
             self.serve_short_of_memory(session, output);
         }
         if self.gate.is_none() {
+            for settled in self.held_resets.drain(..) {
+                // The asking session may be gone by now.
+                let _ = settled.send(());
+            }
+            for request in std::mem::take(&mut self.held_functions) {
+                self.manage(request, session, output);
+            }
             while let Some(command) = self.held.pop_front() {
                 self.start(command, session, output);
             }
@@ -165,13 +181,16 @@ impl Tasks {
             Action::Command(command) => self.start(command, session, output),
             Action::DataOut { task, data } => self.received(task, data, session, output),
             Action::Abandon(tasks) => self.abandon(&tasks, session, output),
+            Action::TaskManagement(request) if self.gate.is_some() => self.held_functions.push(request),
             Action::TaskManagement(request) => self.manage(request, session, output),
-            Action::AbortsSettled(token) => {
-                if let Some(settled) = self.resets.remove(&token) {
+            Action::AbortsSettled(token) => match self.resets.remove(&token) {
+                Some(settled) if self.gate.is_some() => self.held_resets.push(settled),
+                Some(settled) => {
                     // The asking session may be gone by now.
                     let _ = settled.send(());
                 }
-            }
+                None => {}
+            },
             // The connection itself deals with these.
             Action::Established(_) | Action::Close(_) => {}
         }
@@ -224,18 +243,34 @@ impl Tasks {
         }
     }
 
-    /// Lets those in whose turn it is and for whom there is memory now; asks for memory for the next.
-    fn serve_short_of_memory(&mut self, session: &mut Session, output: &mut Output) {
+    /// Lets those in whose turn it is and for whom there is memory now; asks for memory for the next. To be called again when
+    /// memory of this session has become free.
+    pub(crate) fn serve_short_of_memory(&mut self, session: &mut Session, output: &mut Output) {
         while self.memory.is_none()
+            && self.granted.is_none()
             && let Some(first) = self.short_of_memory.pop_front()
         {
-            if let Some(reservation) = self.shared.memory.try_reserve(first.memory_bytes) {
-                self.proceed(first, Some(reservation), session, output);
-            } else {
-                self.memory = Some(Box::pin(self.shared.memory.clone().reserve(first.memory_bytes)));
-                self.short_of_memory.push_front(first);
+            match self.share.try_reserve(first.memory_bytes) {
+                Room::Granted(reservation) => {
+                    self.proceed(first, Some(reservation), session, output);
+                    continue;
+                }
+                Room::ShareUsedUp => {}
+                Room::Wait => self.memory = Some(Box::pin(self.share.wait(first.memory_bytes))),
             }
+            self.short_of_memory.push_front(first);
+            return;
         }
+    }
+
+    /// Whether the data of some write has been awaited too long, while other sessions wait for the memory kept for it.
+    pub(crate) fn is_write_data_overdue(&self) -> bool {
+        let limit = self.shared.limits.write_data_timeout;
+        self.shared.memory.is_contended()
+            && self.receiving.values().any(|receiving| match receiving {
+                Receiving::Blocks(prepared, Some(_)) => prepared.started.elapsed() > limit,
+                _ => false,
+            })
     }
 
     fn proceed(
@@ -314,15 +349,25 @@ impl Tasks {
         let response = match done.result {
             Ok(data) => Response::good_with(contiguous(data)),
             Err(error) => {
-                if let PartError::Failed(detail) = &error {
-                    tracing::warn!(detail, "storage could not do an operation");
-                }
+                self.report(&error, &io);
                 io_error(&error, &io).response(&io.unit)
             }
         };
         self.meters.record(kind_of(&io), started.elapsed(), running.bytes);
         self.respond(task, response, io.data_out_bytes, session, output);
         self.freed.extend(running.reservation);
+    }
+
+    /// A line for whoever looks after storage.
+    fn report(&self, error: &PartError, io: &Io) {
+        if *error == PartError::Cancelled {
+            return;
+        }
+        let mut throttle = self.shared.storage_trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = throttle.permit() {
+            let command = kind_of(io).name();
+            warn!(volume = io.unit.name, command, ?error, suppressed, "storage could not do an operation");
+        }
     }
 
     fn respond(
@@ -470,10 +515,14 @@ impl Tasks {
             }
             output.pdus.clear();
             if self.running.is_empty() {
-                return;
+                break;
             }
             Self::ready(Some(self)).await;
             while self.advance(session, output) {}
+        }
+        // The next session of this port waits for this one alone, so this one answers for those before it.
+        if let Some(gate) = self.gate.take() {
+            gate.await;
         }
     }
 }

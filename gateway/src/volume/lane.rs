@@ -131,7 +131,9 @@ impl Lane {
             match self.connect_once(&connect, &gateway_name).await {
                 Ok(mut receiver) => {
                     backoff = MIN_BACKOFF;
+                    self.state.borrow().metrics.streams.inc();
                     let cause = self.receive_until_lost(&mut receiver).await;
+                    self.state.borrow().metrics.streams.dec();
                     self.state.borrow_mut().sender = None;
                     warn!(cause, "lost the stream to the storage node");
                 }

@@ -131,6 +131,12 @@ impl Running {
         match part.result {
             Ok(data) if data.is_empty() => {}
             Ok(data) => self.data.push((part.token.buffer_offset, data)),
+            // Of several damaged blocks the first on the medium is told, whichever answer came first.
+            Err(PartError::Medium { offset }) => match &mut self.error {
+                Some(PartError::Medium { offset: first }) => *first = offset.min(*first),
+                Some(_) => {}
+                None => self.error = Some(PartError::Medium { offset }),
+            },
             Err(error) => {
                 self.error.get_or_insert(error);
             }
