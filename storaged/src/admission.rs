@@ -2,15 +2,18 @@
 //!
 //! Everything that can be said without the store is said here; the store itself knows volumes, their sizes and checksums.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use holdfast_proto::block::message::MAX_PAYLOAD_BYTES;
 use holdfast_proto::block::{Kind, Request, Status};
 use holdfast_proto::checksum;
 use holdfast_proto::units::{BLOCK_BYTES, SHARD_BYTES};
 use holdfast_store::Operation;
 
-/// Longest range of one WRITE SAME, in bytes: it is written out in memory.
+/// Longest range of one WRITE SAME, in bytes: it is written out in the journal.
 pub const MAX_WRITE_SAME_BYTES: u64 = 1 << 20;
+
+/// Most memory that the repeated block of a WRITE SAME takes.
+const WRITE_SAME_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// The store's operation for this request, which has not been started yet.
 pub(crate) fn operation(request: Request) -> Result<Operation, Status> {
@@ -68,7 +71,7 @@ fn without_payload(payload: &[Bytes], checksums: &[u32]) -> Result<(), Status> {
     }
 }
 
-/// Writes the block out over the range.
+/// Repeats the block over the range. The repetitions share one segment, so that memory does not grow with the range.
 fn write_same(offset: u64, len: u64, payload: &[Bytes], checksums: &[u32]) -> Result<Operation, Status> {
     at_most(len, MAX_WRITE_SAME_BYTES)?;
     let block_bytes = checksum::len_bytes(payload);
@@ -79,13 +82,43 @@ fn write_same(offset: u64, len: u64, payload: &[Bytes], checksums: &[u32]) -> Re
     if checksum::verify(0, payload, checksums).is_err() {
         return Err(Status::Checksum);
     }
-    let mut data = BytesMut::with_capacity(usize::try_from(len).unwrap_or_default());
-    for _ in 0..len / block_bytes {
-        payload.iter().for_each(|part| data.extend_from_slice(part));
+    let repetitions = usize::try_from(len.min(WRITE_SAME_SEGMENT_BYTES) / block_bytes).unwrap_or_default();
+    let segment = Bytes::from(payload.concat().repeat(repetitions));
+    let checksums = repeated_checksums(offset, len, block_bytes, &segment);
+    let mut data = Vec::new();
+    let mut rest = usize::try_from(len).unwrap_or_default();
+    while rest > 0 && !segment.is_empty() {
+        let part = segment.slice(..rest.min(segment.len()));
+        rest -= part.len();
+        data.push(part);
     }
-    let data = vec![data.freeze()];
-    let checksums = checksum::of_pieces(offset, &data);
     Ok(Operation::Write { offset, data, checksums })
+}
+
+/// The checksums of the pieces of a range that `segment` repeats over; summed anew only where the bytes differ from
+/// those of the piece before, which with blocks that divide 4 KiB is so at the edges alone.
+fn repeated_checksums(offset: u64, len: u64, block_bytes: u64, segment: &Bytes) -> Vec<u32> {
+    let mut checksums = Vec::with_capacity(usize::try_from(checksum::piece_count(offset, len)).unwrap_or_default());
+    let mut last = None;
+    let mut done = 0;
+    while done < len {
+        let piece = checksum::piece_len(offset + done, len - done);
+        // The segment is the whole range, or longer than a block and a piece.
+        let from = done % block_bytes;
+        let sum = match last {
+            Some((at, of, sum)) if (at, of) == (from, piece) => sum,
+            _ => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX).min(segment.len());
+                let to = from.saturating_add(usize::try_from(piece).unwrap_or(usize::MAX)).min(segment.len());
+                let sums = checksum::of_pieces(offset + done, &[segment.slice(from..to)]);
+                sums.into_iter().next().unwrap_or_default()
+            }
+        };
+        last = Some((from, piece, sum));
+        checksums.push(sum);
+        done += piece;
+    }
+    checksums
 }
 
 fn invalid(why: String) -> Status {
@@ -175,6 +208,23 @@ mod tests {
         assert_eq!(offset, 1024);
         assert_eq!(data.concat(), block.repeat(20));
         assert_eq!(checksum::verify(1024, &data, &checksums), Ok(()));
+    }
+
+    #[test]
+    fn write_same_when_long_then_the_repetitions_share_one_segment_and_the_sums_are_right() {
+        for (offset, block_len, blocks) in
+            [(0, 512, 2048), (512, 512, 300), (4096, 4096, 256), (700, 520, 1000), (3, 1, 9000)]
+        {
+            let block: Vec<u8> = (0..block_len).map(|at: u32| (at % 251) as u8).collect();
+            let len = u64::from(block_len) * blocks as u64;
+            let Ok(Operation::Write { data, checksums, .. }) = operation(request(Kind::WriteSame, offset, len, &block))
+            else {
+                panic!("refused");
+            };
+            assert!(data.iter().all(|part| part.as_ptr() == data[0].as_ptr() && part.len() <= 64 << 10));
+            assert_eq!(data.concat(), block.repeat(blocks));
+            assert_eq!(checksum::of_pieces(offset, &data), checksums);
+        }
     }
 
     #[test]

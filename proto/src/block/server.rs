@@ -301,11 +301,14 @@ impl RequestReceiver {
 
 /// Memory that the request takes until its reply has been sent.
 fn cost_bytes(request: &Request) -> usize {
-    let reply_bytes = match request.kind {
-        super::Kind::Read => usize::try_from(request.len).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES),
+    let range_bytes = match request.kind {
+        // A read brings so much, and a WRITE SAME is written out to so much.
+        super::Kind::Read | super::Kind::WriteSame => {
+            usize::try_from(request.len).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES)
+        }
         _ => 0,
     };
-    REQUEST_COST_BYTES + request.payload_bytes() + reply_bytes
+    REQUEST_COST_BYTES + request.payload_bytes() + range_bytes
 }
 
 /// A request and where its answer goes.
