@@ -252,3 +252,50 @@ fn journal_when_started_anew_then_old_batches_are_never_replayed() {
     let store = FileStore::open(dir.path(), &small()).unwrap();
     assert_eq!(read(&store, ID, 4096, 8192).unwrap(), noise(7, 8192));
 }
+
+#[test]
+fn journal_when_a_later_hole_covers_a_write_then_the_write_is_not_repeated() {
+    let base = fast_dir();
+    new_store(base.path());
+    let live = fast_dir();
+    copy_dir(base.path(), live.path());
+    let tape = Tape::attach(live.path());
+    let store = FileStore::open(live.path(), &options()).unwrap();
+    let steps = [
+        Step::Write { offset: 0, len: 4 * 4096, seed: 1 },
+        Step::Wait,
+        Step::Unmap { offset: 4096, len: 2 * 4096 },
+        Step::Wait,
+        Step::Write { offset: 10 * 4096, len: 2 * 4096, seed: 2 },
+        Step::Wait,
+        // One block of the hole again: the later write does count.
+        Step::Write { offset: 2 * 4096, len: 4096, seed: 3 },
+    ];
+    let states = run_steps(&store, &tape, &steps);
+    let journal: Vec<Event> = tape
+        .events()
+        .into_iter()
+        .filter(
+            |event| matches!(event, Event::Write { file, .. } | Event::Sync { file } if file == Path::new("journal")),
+        )
+        .take_while(|event| !matches!(event, Event::Write { offset: ..8192, .. }))
+        .collect();
+    Tape::after_power_loss(&journal, base.path(), || Keep::Yes);
+    drop(store);
+
+    let tape = Tape::attach(base.path());
+    assert!(outcome(base.path()).unwrap() == states[4]);
+    let mut written: Vec<u64> = tape
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Write { file, offset, bytes } if file == Path::new("volumes/1/data.0") => {
+                Some(*offset / 4096..(*offset + bytes.len() as u64) / 4096)
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    written.sort_unstable();
+    assert_eq!(written, [0, 2, 3, 10, 11]);
+}

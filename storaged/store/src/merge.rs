@@ -67,6 +67,15 @@ pub(crate) fn block_of(payload: &[Bytes], index: u64) -> Block {
     block
 }
 
+/// `blocks` blocks of a payload of whole blocks, from block number `index` on; not copied.
+pub(crate) fn blocks_of(payload: &[Bytes], index: u64, blocks: u64) -> Vec<Bytes> {
+    let mut source = Source { front: Bytes::new(), rest: payload.iter().cloned() };
+    source.skip(index * BLOCK_BYTES);
+    let mut part = Vec::new();
+    source.move_to(&mut part, blocks * BLOCK_BYTES);
+    part
+}
+
 fn range_mut(block: &mut Block, from: u64, len_bytes: u64) -> &mut [u8] {
     block.get_mut(len(from)..len(from + len_bytes)).unwrap_or_default()
 }

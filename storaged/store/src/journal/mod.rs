@@ -6,6 +6,7 @@
 //!
 //! One batch is one write and one sync, however many operations it carries, and takes effect whole or not at all.
 
+mod holes;
 mod layout;
 mod replay;
 
@@ -110,7 +111,8 @@ impl Journal {
         rename_durably(&new, &path)
     }
 
-    /// Opens the journal and gives every record of it to `redo`, oldest first.
+    /// Opens the journal and gives every record of it to `redo`, oldest first, without the blocks of writes that a later
+    /// record makes holes of.
     pub(crate) fn open(
         dir: &Path,
         disk: DiskUuid,

@@ -3,6 +3,9 @@
 //! A batch that is not whole ends the chain. It was torn by a crash, and then never acknowledged, if nothing that was
 //! written later follows: a batch is written only after the one before it was synced. If something does follow, the
 //! batch was acknowledged once and is corrupt now (hazard C4), and the store is not opened.
+//!
+//! The journal is read twice: the first time for its end and its holes, the second time to carry it out without the
+//! blocks that a later hole covers (see `holes.rs`).
 
 use std::io;
 use std::path::Path;
@@ -14,12 +17,14 @@ use crate::directory::DiskUuid;
 use crate::disk_file::{DiskFile, Wait};
 use crate::error::{Context, OpenError, corrupt};
 use crate::journal::Record;
+use crate::journal::holes::Holes;
 use crate::journal::layout::{BATCH_MAGIC, BATCHES_AT, Batch, Claim, Link, decode_slot, slot_at};
 
 /// Bytes that the search for later batches reads at a time.
 const SCAN_LEN: usize = 1 << 20;
 
 /// Where the chain ends.
+#[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) link: Link,
     pub(super) position: u64,
@@ -40,19 +45,45 @@ pub(super) fn replay(
 ) -> Result<End, OpenError> {
     let len_bytes = file.len().context("read", path)?;
     let reader = Reader { file, path, disk, len_bytes };
-    let mut end = End { link: reader.current_generation()?, position: BATCHES_AT };
-    let mut batches = 0u64;
-    while let Some((records, next, batch_bytes)) = reader.batch(&end)? {
-        records.into_iter().try_for_each(&mut redo)?;
-        end = End { link: next, position: end.position + batch_bytes };
-        batches += 1;
+    let start = End { link: reader.current_generation()?, position: BATCHES_AT };
+    let mut holes = Holes::default();
+    let found = reader.walk(start, u64::MAX, |number, record| {
+        holes.add(number, &record);
+        Ok(())
+    })?;
+    reader.refuse_later_batches(&found)?;
+    let end = reader.walk(start, found.position, |number, record| {
+        holes.uncovered(number, record).into_iter().try_for_each(&mut redo)
+    })?;
+    if end.position != found.position {
+        return Err(corrupt(path, format!("the batch at byte {} was there once and cannot be read now", end.position)));
     }
-    reader.refuse_later_batches(&end)?;
+    let batches = end.link.number - start.link.number;
     tracing::info!(path = %path.display(), generation = end.link.generation, batches, "journal replayed");
     Ok(end)
 }
 
 impl Reader<'_> {
+    /// Gives every record, numbered from 0, of the whole batches from `end` on and before byte `limit`; says where they end.
+    fn walk(
+        &self,
+        mut end: End,
+        limit: u64,
+        mut each: impl FnMut(u64, Record) -> Result<(), OpenError>,
+    ) -> Result<End, OpenError> {
+        let mut number = 0;
+        while end.position < limit
+            && let Some((records, next, batch_bytes)) = self.batch(&end)?
+        {
+            for record in records {
+                each(number, record)?;
+                number += 1;
+            }
+            end = End { link: next, position: end.position + batch_bytes };
+        }
+        Ok(end)
+    }
+
     /// The link of the slot with the highest generation.
     fn current_generation(&self) -> Result<Link, OpenError> {
         let mut current: Option<Link> = None;
