@@ -28,6 +28,13 @@ step() {
     fi
 }
 
+format() {
+    local files
+    files=$(cargo fmt --all --check -- -l) && return
+    printf '%s\nnot formatted: make fmt\n' "$files"
+    return 1
+}
+
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --workspace --no-deps; }
 
 licences() {
@@ -37,7 +44,7 @@ licences() {
 }
 
 lint() {
-    step "format" cargo fmt --all --check
+    step "format" format
     step "clippy" cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
     step "documentation" documentation
     step "licences and sources" licences
