@@ -71,7 +71,7 @@ mod tests {
             ("=1GiB", "1 to 63 characters"),
             ("disk0=huge", "size \"huge\": not a size"),
             ("disk0=1GB", "size \"1GB\": unknown unit \"GB\""),
-            ("disk0=0", "not 0"),
+            ("disk0=0", "a size of zero"),
             ("disk0=1000", "multiple of the block size"),
             ("disk0=4608,block-size=4096", "multiple of the block size"),
             ("disk0=1GiB,block-size=1024", "use 512 or 4096"),
