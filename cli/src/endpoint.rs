@@ -35,7 +35,7 @@ impl FromStr for HostPort {
             .filter(|address| !address.host().is_empty() && !text.contains('@'))
             .filter(|address| address.port_u16().is_some_and(|port| port != 0))
             .map(Self)
-            .ok_or_else(|| anyhow!("write HOST:PORT, for example {DEFAULT_ENDPOINT}"))
+            .ok_or_else(|| anyhow!("write HOST:PORT"))
     }
 }
 
