@@ -162,10 +162,14 @@ impl Committer {
         if self.journal.is_full_for(&batch.records) {
             self.checkpoint()?;
         }
-        self.journal.append(&batch.records).map_err(|error| match error {
-            AppendError::NoSpace => StoreError::NoSpace,
-            AppendError::Device(error) => self.health.fail("write the journal", &error),
-        })
+        match self.journal.append(&batch.records) {
+            Ok(()) => Ok(()),
+            Err(AppendError::NoSpace) => {
+                release(batch);
+                Err(StoreError::NoSpace)
+            }
+            Err(AppendError::Device(error)) => Err(self.health.fail("write the journal", &error)),
+        }
     }
 
     fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
@@ -213,7 +217,7 @@ impl Batch {
         }
         let old = |block| Ok(self.block(files, block)?.unwrap_or_else(merge::zero_block));
         let change = merge::write(offset, data, checksums, old).map_err(Refusal::Job)?;
-        files.reserve(&blocks).map_err(|error| match error {
+        files.reserve(&blocks, self.touching(files.id, &blocks)).map_err(|error| match error {
             ReserveError::Refused(error) => Refusal::Job(error),
             ReserveError::Device(error) => Refusal::Device(error),
         })?;
@@ -276,6 +280,16 @@ impl Batch {
         }
         self.records.push(Record { volume: files.id, first_block, change });
         self.targets.push(Arc::clone(files));
+    }
+}
+
+/// Gives back the space that a refused batch took.
+fn release(batch: &Batch) {
+    for (record, files) in batch.records.iter().zip(&batch.targets).filter(|(record, _)| !record.is_hole()) {
+        let blocks = Blocks { first: record.first_block, count: record.blocks() };
+        if let Err(error) = files.release(&blocks) {
+            tracing::warn!(volume = %files.id, %error, "cannot give back the space of a refused write");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// Most buffers that the kernel takes in one call (UIO_MAXIOV).
@@ -156,6 +156,15 @@ impl DiskFile {
             tape.reserve()?;
         }
         Ok(retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))?)
+    }
+
+    /// First byte from `offset` on that is not in a hole of the file.
+    pub(crate) fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Makes everything that was changed before durable. After an error the device has failed: the kernel may have

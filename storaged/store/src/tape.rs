@@ -51,6 +51,7 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Write,
+    Punch,
     Reserve,
     Sync,
 }
@@ -159,7 +160,7 @@ impl Handle {
     }
 
     pub(crate) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(Call::Write).map_err(Failure::into_error)?;
+        self.check(Call::Punch).map_err(Failure::into_error)?;
         self.record(Event::Punch { file: self.file.clone(), offset, len });
         Ok(())
     }

@@ -152,23 +152,57 @@ impl VolumeFiles {
         }
     }
 
-    /// Takes space for blocks that are holes now, so that applying a write to them cannot fail for lack of it.
-    pub(crate) fn reserve(&self, blocks: &Blocks) -> Result<(), ReserveError> {
+    /// Takes space for blocks that are holes now, so that applying a write to them cannot fail for lack of it. Either all
+    /// of it or nothing is taken. `pending` are changes that are not applied yet; what they took they keep.
+    pub(crate) fn reserve<'a>(
+        &self,
+        blocks: &Blocks,
+        pending: impl Iterator<Item = &'a Record>,
+    ) -> Result<(), ReserveError> {
         let offset = blocks.first * BLOCK_BYTES;
-        let refuse = |error: io::Error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ReserveError::Refused(StoreError::NoSpace),
-            _ => ReserveError::Device(error),
-        };
-        let entries = self.entries(blocks, Wait::Allowed).map_err(|error| {
+        let mut entries = self.entries(blocks, Wait::Allowed).map_err(|error| {
             ReserveError::Refused(StoreError::Unreadable { offset, detail: error.to_string().into() })
         })?;
         if entries.iter().all(|entry| *entry != 0) {
             return Ok(());
         }
-        for (file, at, len) in self.parts(offset, blocks.count * BLOCK_BYTES) {
-            file.reserve(at, len as u64).map_err(refuse)?;
+        let Err(error) = self.allocate(blocks) else {
+            return Ok(());
+        };
+        if !is_no_space(&error) {
+            return Err(ReserveError::Device(error));
         }
-        self.checksums.reserve(blocks.first * ENTRY_BYTES, blocks.count * ENTRY_BYTES).map_err(refuse)
+        for record in pending {
+            take_out(&mut entries, blocks.first, record);
+        }
+        self.free_holes(blocks.first, &entries).map_err(ReserveError::Device)?;
+        Err(ReserveError::Refused(StoreError::NoSpace))
+    }
+
+    /// The checksums first: their few bytes serve later writes nearby, whatever becomes of this one.
+    fn allocate(&self, blocks: &Blocks) -> io::Result<()> {
+        self.checksums.reserve(blocks.first * ENTRY_BYTES, blocks.count * ENTRY_BYTES)?;
+        let mut parts = self.parts_of_any_len(blocks.first * BLOCK_BYTES, blocks.count * BLOCK_BYTES);
+        parts.try_for_each(|(file, at, len)| file.reserve(at, len))
+    }
+
+    /// Gives back what was reserved for blocks that are still holes. Nothing may be pending.
+    pub(crate) fn release(&self, blocks: &Blocks) -> io::Result<()> {
+        let entries = self.entries(blocks, Wait::Allowed)?;
+        self.free_holes(blocks.first, &entries)
+    }
+
+    /// Frees the blocks from `first` on whose entry is 0.
+    fn free_holes(&self, first: u64, entries: &[u32]) -> io::Result<()> {
+        let mut at = first;
+        for run in entries.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
+            let blocks = run.len() as u64;
+            if run.first() == Some(&0) {
+                self.free(at * BLOCK_BYTES, blocks * BLOCK_BYTES)?;
+            }
+            at += blocks;
+        }
+        Ok(())
     }
 
     /// Whether the record lies inside the volume.
@@ -189,7 +223,7 @@ impl VolumeFiles {
             }
             Change::Hole { blocks } => {
                 self.free(offset, len)?;
-                self.checksums.punch(entries_at, blocks * ENTRY_BYTES)
+                self.clear_entries(entries_at, blocks * ENTRY_BYTES)
             }
         })
     }
@@ -199,11 +233,41 @@ impl VolumeFiles {
     fn free(&self, offset: u64, len: u64) -> io::Result<()> {
         for (file, at, len) in self.parts_of_any_len(offset, len) {
             match file.punch(at, len) {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error) if is_no_space(&error) => {
                     tracing::warn!(volume = %self.id, offset, len, %error, "cannot free the space of unmapped blocks");
                 }
                 result => result?,
             }
+        }
+        Ok(())
+    }
+
+    /// Makes holes of the blocks of these entries. Where a full file system cannot punch, zeros are written over what is
+    /// there, which takes no space.
+    fn clear_entries(&self, at: u64, len: u64) -> io::Result<()> {
+        match self.checksums.punch(at, len) {
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(volume = %self.id, at, len, %error, "cannot free the space of checksums, writing zeros");
+                self.zero_entries(at, at + len)
+            }
+            result => result,
+        }
+    }
+
+    fn zero_entries(&self, from: u64, to: u64) -> io::Result<()> {
+        const ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
+        let mut page = [0; BLOCK_LEN];
+        let mut at = from;
+        while let Some(data_at) = self.checksums.next_data(at)?.map(|found| found.max(at)).filter(|found| *found < to) {
+            // One page at a time: its neighbours may be holes, which writing to would take space for.
+            let len = (to - data_at).min(BLOCK_BYTES - data_at % BLOCK_BYTES);
+            let bytes = page.get_mut(..usize::try_from(len).unwrap_or(BLOCK_LEN)).unwrap_or_default();
+            self.checksums.read_into(bytes, data_at, Wait::Allowed)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                let zeros = ZEROS.get(..bytes.len()).unwrap_or_default();
+                self.checksums.write(&mut [IoSlice::new(zeros)], data_at)?;
+            }
+            at = data_at + len;
         }
         Ok(())
     }
@@ -279,6 +343,18 @@ fn data_files(dir: &Path, size_bytes: u64) -> impl Iterator<Item = (PathBuf, u64
         let len = (bytes - index * SEGMENT_BYTES).min(SEGMENT_BYTES);
         (dir.join(format!("data.{index}")), len)
     })
+}
+
+/// Whether the file system, or the quota, is full.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Marks those of the blocks from `first` on that the record changes as no holes.
+fn take_out(entries: &mut [u32], first: u64, record: &Record) {
+    let index = |block: u64| usize::try_from(block.saturating_sub(first)).unwrap_or(usize::MAX).min(entries.len());
+    let range = index(record.first_block)..index(record.first_block.saturating_add(record.blocks()));
+    entries.get_mut(range).unwrap_or_default().fill(1);
 }
 
 fn create_file(path: &Path, len: u64) -> Result<(), IoContext> {

@@ -300,6 +300,67 @@ fn space_when_given_back_in_the_same_batch_then_taken_anew() {
     assert_eq!(read(&store, id, 0, 4096).unwrap(), vec![0; 4096]);
 }
 
+/// Submits the operations as one batch; gives their outcomes in this order.
+fn run_together(store: &FileStore, volume: VolumeId, operations: Vec<Operation>) -> Vec<Result<(), StoreError>> {
+    let held = hold(store, volume);
+    let receivers: Vec<_> = operations
+        .into_iter()
+        .map(|operation| {
+            let (sender, receiver) = mpsc::channel();
+            store.submit(volume, operation, Box::new(move |result| sender.send(result.map(|_| ())).unwrap()));
+            receiver
+        })
+        .collect();
+    drop(held);
+    receivers.into_iter().map(|receiver| receiver.recv().unwrap()).collect()
+}
+
+#[test]
+fn space_when_a_write_is_refused_half_way_then_it_keeps_none_and_earlier_ones_keep_theirs() {
+    let (_dir, tape, store, _) = with_tape();
+    let big = store.create_volume(disk("big", 16 << 40)).unwrap().id;
+    let border = 8u64 << 40;
+    tape.fail(Some((Call::Reserve, "data.1", Errno::NOSPC)));
+    assert_eq!(write(&store, big, border - 8 * 4096, vec![1; 9 * 4096]), Err(StoreError::NoSpace));
+    assert_eq!(store.usage(big).unwrap().allocated_bytes, 0);
+    write(&store, big, border - 8 * 4096, vec![2; 4096]).unwrap();
+    let operations = vec![write_of(border - 4 * 4096, vec![3; 4096]), write_of(border - 8 * 4096, noise(4, 9 * 4096))];
+    assert_eq!(run_together(&store, big, operations), [Ok(()), Err(StoreError::NoSpace)]);
+    assert_eq!(store.usage(big).unwrap().allocated_bytes, 2 * 4096);
+    assert_eq!(read(&store, big, border - 8 * 4096, 4096).unwrap(), vec![2; 4096]);
+    assert_eq!(read(&store, big, border - 4 * 4096, 4096).unwrap(), vec![3; 4096]);
+    tape.fail(Some((Call::Reserve, "checksums", Errno::DQUOT)));
+    assert_eq!(write(&store, big, 0, vec![1; 4096]), Err(StoreError::NoSpace));
+    assert_eq!(store.usage(big).unwrap().allocated_bytes, 2 * 4096);
+}
+
+#[test]
+fn space_when_punching_needs_some_and_there_is_none_then_unmapped_all_the_same() {
+    for (file, errno) in [("data", Errno::NOSPC), ("checksums", Errno::NOSPC), ("checksums", Errno::DQUOT)] {
+        let (dir, tape, store, id) = with_tape();
+        let big = store.create_volume(disk("big", 16 << 40)).unwrap().id;
+        // On either side of the border of two pages of checksums, and far away.
+        for offset in [(1 << 30) - 8192, 9 << 40] {
+            write(&store, big, offset, noise(5, 16_384)).unwrap();
+        }
+        tape.fail(Some((Call::Punch, file, errno)));
+        run(&store, id, Operation::Unmap { offset: 0, len: 4096 }).unwrap();
+        assert_eq!(read(&store, id, 0, 4096).unwrap(), vec![0; 4096]);
+        assert_eq!(read(&store, id, 4096, 4096).unwrap(), noise(10, 8192)[4096..]);
+        let first = (1 << 30) - 4096;
+        run(&store, big, Operation::Unmap { offset: first, len: (16 << 40) - first }).unwrap();
+        let check = |store: &FileStore| {
+            assert_eq!(read(store, big, first - 4096, 4096).unwrap(), noise(5, 16_384)[..4096]);
+            assert_eq!(read(store, big, first, 16_384).unwrap(), vec![0; 16_384]);
+            assert_eq!(read(store, big, 9 << 40, 16_384).unwrap(), vec![0; 16_384]);
+        };
+        check(&store);
+        drop(store);
+        tape.fail(None);
+        check(&FileStore::open(dir.path(), &small()).unwrap());
+    }
+}
+
 #[test]
 fn c2_device_when_a_call_fails_then_failed_for_good_and_nothing_acknowledged_is_lost() {
     let failures = [

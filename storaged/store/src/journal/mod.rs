@@ -23,6 +23,7 @@ use crate::directory::{DiskUuid, rename_durably};
 use crate::disk_file::DiskFile;
 use crate::error::{Context, IoContext, OpenError};
 use crate::journal::layout::{BATCHES_AT, Link, encode_batch, encode_slot, slot_at};
+use crate::volume::is_no_space;
 
 /// A change of whole blocks of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +180,7 @@ impl Journal {
                 self.reserved_bytes = end;
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(AppendError::NoSpace),
+            Err(error) if is_no_space(&error) => Err(AppendError::NoSpace),
             Err(error) => Err(AppendError::Device(error)),
         }
     }
