@@ -115,18 +115,20 @@ impl Catalogue {
         let path = self.dir.join(record.id.to_string());
         let new = path.with_extension("new");
         // Left by a creation that failed in this process.
-        match fs::remove_dir_all(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("remove", &new)?,
-            _ => {}
-        }
+        discard(&path, &new)?;
         fs::create_dir(&new).context("create", &new)?;
         if record.kind == Kind::Disk {
             VolumeFiles::create(&new, record.size_bytes)?;
         }
         // This also syncs the names of the files made before.
         write_durably(&new.join("record"), &encode(&record))?;
-        rename_durably(&new, &path)?;
-        Volume::open(&path, record)
+        let opened = rename_durably(&new, &path).and_then(|()| Volume::open(&path, record));
+        if opened.is_err()
+            && let Err(error) = discard(&path, &new)
+        {
+            tracing::warn!(%error, "cannot remove a volume whose creation failed; the next creation tries again");
+        }
+        opened
     }
 
     fn new_naa(&self) -> Result<u64, IoContext> {
@@ -141,6 +143,21 @@ impl Catalogue {
     fn volumes(&self) -> RwLockReadGuard<'_, BTreeMap<VolumeId, Arc<Volume>>> {
         self.volumes.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes what a failed creation left, whether it had its name `path` yet or not: a volume that nobody was told of.
+fn discard(path: &Path, new: &Path) -> Result<(), IoContext> {
+    let remove_new = || match fs::remove_dir_all(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("remove", new),
+        _ => Ok(()),
+    };
+    remove_new()?;
+    match fs::rename(path, new) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        result => result.context("rename", path)?,
+    }
+    path.parent().map_or(Ok(()), sync_directory)?;
+    remove_new()
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]

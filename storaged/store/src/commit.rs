@@ -26,10 +26,13 @@ use crate::queue::Queue;
 use crate::store::{Completion, Operation, Output};
 use crate::volume::{Blocks, ReadError, ReserveError, VolumeFiles};
 
-/// A batch takes in no more once it holds so many bytes of payload, or so many jobs. One more may exceed the bytes by its
-/// own length.
+/// Most bytes of the journal, and most jobs, that a batch takes; of a journal at most half. A job that is longer goes by
+/// itself, so that no other fails with it if there is no room.
 const BATCH_BYTES: u64 = 4 << 20;
 const BATCH_JOBS: usize = 1024;
+
+/// More than the journal takes for the records of a job, of which there are at most three, without their entries.
+const RECORDS_BYTES: u64 = 256;
 
 /// One operation for the commit thread; its range is inside the volume.
 pub(crate) struct Job {
@@ -77,7 +80,8 @@ struct Batch {
     /// The volume of each record.
     targets: Vec<Arc<VolumeFiles>>,
     waiting: Vec<Waiting>,
-    payload_bytes: u64,
+    /// Bound of what the jobs take in the journal.
+    journal_bytes: u64,
     has_holes: bool,
 }
 
@@ -121,16 +125,24 @@ impl Committer {
 
     fn gather(&mut self, jobs: &mut VecDeque<Job>) -> Batch {
         let mut batch = Batch::default();
-        while batch.payload_bytes < BATCH_BYTES && batch.waiting.len() < BATCH_JOBS {
-            let Some(Job { files, operation, done }) = jobs.pop_front() else {
+        let limit_bytes = BATCH_BYTES.min(self.journal.limit_bytes() / 2);
+        while batch.waiting.len() < BATCH_JOBS {
+            let fits = |job: &mut Job| {
+                batch.journal_bytes == 0 || batch.journal_bytes + journal_bytes(&job.operation) <= limit_bytes
+            };
+            let Some(Job { files, operation, done }) = jobs.pop_front_if(fits) else {
                 break;
             };
+            let job_bytes = journal_bytes(&operation);
             if let Err(error) = self.health.check() {
                 done(Err(error));
                 continue;
             }
             match batch.add(&files, operation) {
-                Ok(kind) => batch.waiting.push(Waiting { done, kind }),
+                Ok(kind) => {
+                    batch.journal_bytes += job_bytes;
+                    batch.waiting.push(Waiting { done, kind });
+                }
                 Err(Refusal::Job(error)) => done(Err(error)),
                 Err(Refusal::NextBatch(operation)) => {
                     jobs.push_front(Job { files, operation, done });
@@ -274,13 +286,21 @@ impl Batch {
     }
 
     fn push(&mut self, files: &Arc<VolumeFiles>, first_block: u64, change: Change) {
-        match &change {
-            Change::Write { entries, .. } => self.payload_bytes += entries.len() as u64 * BLOCK_BYTES,
-            Change::Hole { .. } => self.has_holes = true,
-        }
+        self.has_holes |= matches!(change, Change::Hole { .. });
         self.records.push(Record { volume: files.id, first_block, change });
         self.targets.push(Arc::clone(files));
     }
+}
+
+/// Most bytes that an operation takes in the journal.
+fn journal_bytes(operation: &Operation) -> u64 {
+    let blocks = match operation {
+        Operation::Read { .. } | Operation::Flush => return 0,
+        Operation::Write { offset, data, .. } => Blocks::of(*offset, checksum::len_bytes(data)).count,
+        // The blocks at both edges.
+        Operation::Unmap { .. } => 2,
+    };
+    RECORDS_BYTES + blocks * (BLOCK_BYTES + size_of::<u32>() as u64)
 }
 
 /// Gives back the space that a refused batch took.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use holdfast_proto::block::message::MAX_PAYLOAD_BYTES;
 use holdfast_proto::checksum;
 use holdfast_proto::ids::VolumeId;
 
@@ -21,7 +22,8 @@ use crate::volume::zeros;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Size of the journal; when it is full everything is synced and it starts anew. At least a few MiB make sense. On a
-    /// file system in memory, where a sync costs nothing, at most 4 MiB are used: these stay in the processor's cache.
+    /// file system in memory, where a sync costs nothing, at most 4 MiB are used: these stay in the processor's cache; space is
+    /// taken for one longest write all the same.
     pub journal_bytes: u64,
     /// Threads for reads that are not in the page cache.
     pub reader_threads: usize,
@@ -35,6 +37,9 @@ impl Default for Options {
 
 /// Largest journal on a file system in memory.
 const IN_MEMORY_JOURNAL_BYTES: u64 = 4 << 20;
+
+/// Space that a journal takes even if it is to be shorter: for the longest write of a client, with its records.
+const LONGEST_WRITE_BYTES: u64 = MAX_PAYLOAD_BYTES as u64 + (64 << 10);
 
 /// A [`Store`] in one directory, on a file system that can take space in advance and punch holes (ext4, XFS, tmpfs).
 ///
@@ -62,7 +67,9 @@ impl FileStore {
         let most = if in_memory { IN_MEMORY_JOURNAL_BYTES } else { u64::MAX };
         let journal_bytes = options.journal_bytes.min(most);
         let journal_path = dir.join("journal");
-        let mut journal = Journal::open(dir, disk, journal_bytes, |record| redo(&catalogue, &journal_path, &record))?;
+        let reserve_bytes = options.journal_bytes.min(LONGEST_WRITE_BYTES);
+        let mut journal =
+            Journal::open(dir, disk, journal_bytes, reserve_bytes, |record| redo(&catalogue, &journal_path, &record))?;
         if !journal.is_empty() {
             for volume in catalogue.all() {
                 volume.files.iter().try_for_each(|files| files.sync()).context("sync the volumes in", dir)?;

@@ -256,6 +256,21 @@ fn open_when_a_creation_was_interrupted_then_it_is_gone() {
     assert!(FileStore::open(dir.path(), &small()).unwrap().volumes().is_empty());
 }
 
+#[test]
+fn create_when_an_earlier_one_failed_after_its_rename_then_its_id_is_free_again() {
+    let (dir, store, _) = new_store();
+    let left = dir.path().join("volumes/2");
+    // Half of a volume, whose files cannot be opened.
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("record"), "x").unwrap();
+    assert_eq!(store.create_volume(disk("disk1", 4096)).unwrap().id, VolumeId(2));
+    write(&store, VolumeId(2), 0, vec![1; 4096]).unwrap();
+    drop(store);
+    let store = FileStore::open(dir.path(), &small()).unwrap();
+    assert_eq!(store.volumes().len(), 2);
+    assert_eq!(read(&store, VolumeId(2), 0, 4096).unwrap(), vec![1; 4096]);
+}
+
 fn with_tape() -> (tempfile::TempDir, std::sync::Arc<Tape>, FileStore, VolumeId) {
     let (dir, store, id) = new_store();
     write(&store, id, 0, noise(10, 8192)).unwrap();
@@ -359,6 +374,34 @@ fn space_when_punching_needs_some_and_there_is_none_then_unmapped_all_the_same()
         tape.fail(None);
         check(&FileStore::open(dir.path(), &small()).unwrap());
     }
+}
+
+#[test]
+fn journal_when_it_cannot_grow_then_only_the_longest_write_is_refused_and_keeps_no_space() {
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        let (_dir, tape, store, id) = with_tape();
+        let big = store.create_volume(disk("big", 1 << 30)).unwrap().id;
+        write(&store, id, 0, vec![0; 160 << 10]).unwrap();
+        tape.fail(Some((Call::Reserve, "journal", errno)));
+        let overwrites = (0..10).map(|at| write_of(at * 16_384, vec![1; 16_384]));
+        let operations = std::iter::once(write_of(0, vec![2; 4096])).chain(overwrites).collect();
+        assert!(run_together(&store, id, operations).iter().all(Result::is_ok));
+        let operations = [(0, 4096), (4096, 300 << 10), (1 << 20, 4096)];
+        let operations = operations.map(|(offset, len)| write_of(offset, vec![3; len])).to_vec();
+        assert_eq!(run_together(&store, big, operations), [Ok(()), Err(StoreError::NoSpace), Ok(())]);
+        assert_eq!(store.usage(big).unwrap().allocated_bytes, 8192);
+        assert_eq!(read(&store, big, 4096, 4096).unwrap(), vec![0; 4096]);
+    }
+}
+
+#[test]
+fn open_when_there_is_no_space_for_the_journal_then_it_makes_do_with_what_it_has() {
+    let (dir, tape, store, id) = with_tape();
+    drop(store);
+    tape.fail(Some((Call::Reserve, "journal", Errno::NOSPC)));
+    let store = FileStore::open(dir.path(), &Options { journal_bytes: 1 << 20, ..small() }).unwrap();
+    (0..100).for_each(|round| write(&store, id, 0, noise(round, 8192)).unwrap());
+    assert_eq!(read(&store, id, 0, 8192).unwrap(), noise(99, 8192));
 }
 
 #[test]

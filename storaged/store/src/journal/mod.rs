@@ -114,24 +114,37 @@ impl Journal {
 
     /// Opens the journal and gives every record of it to `redo`, oldest first, without the blocks of writes that a later
     /// record makes holes of.
+    ///
+    /// It starts anew at `limit_bytes`, and takes space for `reserve_bytes`, at least as many: a batch that is larger by
+    /// itself fits there too. On a full file system it makes do with the space that it has.
     pub(crate) fn open(
         dir: &Path,
         disk: DiskUuid,
         limit_bytes: u64,
+        reserve_bytes: u64,
         redo: impl FnMut(Record) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let path = path_in(dir);
         let file = DiskFile::open(&path).context("open", &path)?;
         let end = replay::replay(&file, &path, disk, redo)?;
-        let reserved_bytes = limit_bytes.max(BATCHES_AT);
-        file.reserve(0, reserved_bytes).context("take space for", &path)?;
+        let wanted_bytes = reserve_bytes.max(limit_bytes).max(BATCHES_AT);
+        let reserved_bytes = match file.reserve(0, wanted_bytes) {
+            Ok(()) => wanted_bytes,
+            Err(error) if is_no_space(&error) => {
+                // All of the file has space: nothing but a reservation or a write makes it longer.
+                let len_bytes = file.len().context("read", &path)?;
+                tracing::warn!(path = %path.display(), wanted_bytes, len_bytes, %error, "no space for a larger journal");
+                len_bytes.max(BATCHES_AT).min(wanted_bytes)
+            }
+            Err(error) => Err(error).context("take space for", &path)?,
+        };
         Ok(Self {
             file,
             disk,
             link: end.link,
             position: end.position,
             reserved_bytes,
-            limit_bytes: reserved_bytes,
+            limit_bytes: limit_bytes.clamp(BATCHES_AT, reserved_bytes),
             meta: Vec::new(),
         })
     }
@@ -139,6 +152,11 @@ impl Journal {
     /// Whether batches were appended since the journal was last started anew.
     pub(crate) fn is_empty(&self) -> bool {
         self.position == BATCHES_AT
+    }
+
+    /// Length at which it starts anew.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
     }
 
     /// Whether to start anew before `records` are appended.

@@ -97,7 +97,7 @@ fn batch_when_cut_or_a_length_lies_then_not_decoded() {
 
 fn open(dir: &Path, limit_bytes: u64) -> (Result<Journal, OpenError>, Vec<Record>) {
     let mut found = Vec::new();
-    let journal = Journal::open(dir, DISK, limit_bytes, |record| {
+    let journal = Journal::open(dir, DISK, limit_bytes, 0, |record| {
         found.push(record);
         Ok(())
     });
