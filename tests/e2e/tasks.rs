@@ -116,3 +116,64 @@ fn reset_when_another_initiator_asks_then_task_aborted_and_unit_attention() -> R
     }
     Ok(())
 }
+
+/// Many large WRITE SAMEs of 0xaa from the beginning, none waited for: they keep storage busy for a while.
+fn keep_storage_busy(session: &mut Session) -> Result<()> {
+    const BLOCKS: u32 = (8 << 20) / SECTOR as u32;
+    let mut cdb = vec![0x93, 0];
+    cdb.extend_from_slice(&0_u64.to_be_bytes());
+    cdb.extend_from_slice(&BLOCKS.to_be_bytes());
+    cdb.extend_from_slice(&[0, 0]);
+    for _ in 0..80 {
+        session.submit(Command::data_out(cdb.clone(), vec![0xaa; SECTOR]))?;
+    }
+    Ok(())
+}
+
+/// The blocks that `session` has just written must keep what it wrote, whatever was under way before.
+fn ensure_stays(session: &mut Session, byte: u8) -> Result<()> {
+    write(session, 0, vec![byte; 8 * SECTOR])?;
+    for round in 0..300 {
+        ensure!(read(session, 0, 8)? == vec![byte; 8 * SECTOR], "an old write came through, read {round}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a6_write_after_repeated_relogins_is_never_overwritten_by_the_old_sessions() -> Result<()> {
+    // Idle connections move the last session to another thread of the gateway, whose stream overtakes that of the first.
+    for (relogins, idle) in [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)] {
+        let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
+        let login = Login::to(&cluster.target("disk0")?);
+        let mut first = login.connect(cluster.portal()?)?;
+        settle(&mut first)?;
+        keep_storage_busy(&mut first)?;
+        let mut later = Vec::new();
+        for _ in 1..relogins {
+            later.push(login.connect(cluster.portal()?)?);
+        }
+        for _ in 0..idle {
+            later.push(Login::to(&cluster.target("disk0")?).connect(cluster.portal()?)?);
+        }
+        let mut last = login.connect(cluster.portal()?)?;
+        settle(&mut last)?;
+        ensure_stays(&mut last, 0x55).with_context(|| format!("{relogins} relogins, {idle} idle"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a13_reset_after_a_relogin_is_answered_when_the_old_sessions_writes_are_settled() -> Result<()> {
+    let cluster = Cluster::with_volumes(&["disk0=64MiB"])?;
+    let stranger = Login::to(&cluster.target("disk0")?).as_initiator("iqn.2001-04.com.example:other");
+    let mut other = stranger.connect(cluster.portal()?)?;
+    settle(&mut other)?;
+    let login = Login::to(&cluster.target("disk0")?);
+    let mut first = login.connect(cluster.portal()?)?;
+    settle(&mut first)?;
+    keep_storage_busy(&mut first)?;
+    let _second = login.connect(cluster.portal()?)?;
+    ensure!(other.manage_tasks(LOGICAL_UNIT_RESET, 0, None)? == COMPLETE);
+    settle(&mut other)?;
+    ensure_stays(&mut other, 0x66)
+}

@@ -365,3 +365,35 @@ impl Drop for ReplySlot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Kind;
+    use crate::ids::{Incarnation, OpId, VolumeId};
+
+    #[test]
+    fn cost_when_read_or_write_same_then_counts_the_range() {
+        let request = |kind, len| Request {
+            id: 1,
+            volume: VolumeId(1),
+            shard: 0,
+            epoch: 0,
+            term: 0,
+            op: OpId { incarnation: Incarnation(1), lane: 0, sequence: 1, part: 0 },
+            acked_below: 0,
+            nexus: 0,
+            path_epoch: 0,
+            kind,
+            offset: 0,
+            len,
+            checksums: Vec::new(),
+            payload: vec![bytes::Bytes::from_static(&[1; 512])],
+        };
+        let fixed = REQUEST_COST_BYTES + 512;
+        assert_eq!(cost_bytes(&request(Kind::WriteSame, 1 << 20)), fixed + (1 << 20));
+        assert_eq!(cost_bytes(&request(Kind::Read, 4096)), fixed + 4096);
+        assert_eq!(cost_bytes(&request(Kind::WriteSame, u64::MAX)), fixed + MAX_MESSAGE_BYTES);
+        assert_eq!(cost_bytes(&request(Kind::Unmap, 1 << 40)), fixed);
+    }
+}

@@ -127,13 +127,13 @@ impl Committer {
         let mut batch = Batch::default();
         let limit_bytes = BATCH_BYTES.min(self.journal.limit_bytes() / 2);
         while batch.waiting.len() < BATCH_JOBS {
-            let fits = |job: &mut Job| {
-                batch.journal_bytes == 0 || batch.journal_bytes + journal_bytes(&job.operation) <= limit_bytes
-            };
-            let Some(Job { files, operation, done }) = jobs.pop_front_if(fits) else {
+            let job_bytes = jobs.front().map_or(0, |job| journal_bytes(&job.operation));
+            if batch.journal_bytes > 0 && batch.journal_bytes + job_bytes > limit_bytes {
+                break;
+            }
+            let Some(Job { files, operation, done }) = jobs.pop_front() else {
                 break;
             };
-            let job_bytes = journal_bytes(&operation);
             if let Err(error) = self.health.check() {
                 done(Err(error));
                 continue;
