@@ -119,10 +119,10 @@ fn reset_when_another_initiator_asks_then_task_aborted_and_unit_attention() -> R
 
 /// Many large WRITE SAMEs of 0xaa from the beginning, none waited for: they keep storage busy for a while.
 fn keep_storage_busy(session: &mut Session) -> Result<()> {
-    const BLOCKS: u32 = (8 << 20) / SECTOR as u32;
+    let blocks = u32::try_from((8 << 20) / SECTOR)?;
     let mut cdb = vec![0x93, 0];
     cdb.extend_from_slice(&0_u64.to_be_bytes());
-    cdb.extend_from_slice(&BLOCKS.to_be_bytes());
+    cdb.extend_from_slice(&blocks.to_be_bytes());
     cdb.extend_from_slice(&[0, 0]);
     for _ in 0..80 {
         session.submit(Command::data_out(cdb.clone(), vec![0xaa; SECTOR]))?;
