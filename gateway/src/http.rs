@@ -35,7 +35,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if shared.is_ready() {
         "ready\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the storage node has not been reached yet, or the gateway is stopping\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "the storage node cannot be reached, or the gateway is stopping\n")
             .into_response()
     }
 }

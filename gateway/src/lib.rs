@@ -47,6 +47,9 @@ use crate::shared::Shared;
 use crate::throttle::Throttle;
 use crate::worker::Worker;
 
+/// Time between two looks at whether storage has been reached.
+const READY_POLL: Duration = Duration::from_millis(5);
+
 /// Time that operations at the storage node have to end when the gateway stops.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -106,6 +109,13 @@ impl Gateway {
         let listener = tokio::spawn(listener::accept(listener, shared.clone(), workers, stopped));
         info!(%portal, %http, "gateway is listening");
         Ok(Self { shared, portal, http, listener, background })
+    }
+
+    /// Resolves when storage has been reached and commands are carried out.
+    pub async fn ready(&self) {
+        while !self.shared.is_ready() {
+            tokio::time::sleep(READY_POLL).await;
+        }
     }
 
     /// Address of the iSCSI port.

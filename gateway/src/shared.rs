@@ -47,9 +47,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether targets are known, storage is there, and logins are welcome.
+    /// Whether targets are known. While storage is away logins go on, and only commands wait.
+    pub(crate) fn accepts_logins(&self) -> bool {
+        self.ready.load(Ordering::Acquire) && !self.is_stopping()
+    }
+
+    /// Whether commands can be carried out too.
     pub(crate) fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire) && !self.is_stopping() && self.metrics.storage.streams.get() > 0
+        self.accepts_logins() && self.metrics.storage.streams.get() > 0
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

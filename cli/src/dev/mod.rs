@@ -8,6 +8,7 @@ mod volume_spec;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -22,6 +23,9 @@ use crate::output::{self, parse_argument};
 
 /// The volume that a fresh data directory gets when no other is named.
 const DEFAULT_VOLUME: &str = "disk0=1GiB";
+
+/// Time that gateway and storage node have to find each other in one process.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -105,6 +109,10 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
         limits: Limits::default(),
     })
     .await?;
+
+    tokio::time::timeout(READY_TIMEOUT, gateway.ready())
+        .await
+        .context("the gateway does not reach the storage node")?;
 
     let pid = std::process::id();
     let cluster = ClusterFile {

@@ -50,7 +50,7 @@ impl Environment for ConnectionEnvironment {
 
     fn target_access(&self, initiator: &IscsiName, target: &IscsiName) -> Result<Access, Refusal> {
         *self.subject.borrow_mut() = (initiator.to_string(), target.to_string());
-        if !self.shared.is_ready() {
+        if !self.shared.accepts_logins() {
             return Err(Refusal::ServiceUnavailable);
         }
         let catalogue = self.shared.catalogue.load();
@@ -61,7 +61,7 @@ impl Environment for ConnectionEnvironment {
 
     fn discovery_access(&self, initiator: &IscsiName) -> Result<Access, Refusal> {
         *self.subject.borrow_mut() = (initiator.to_string(), String::new());
-        if !self.shared.is_ready() {
+        if !self.shared.accepts_logins() {
             return Err(Refusal::ServiceUnavailable);
         }
         Ok(Access {
