@@ -70,7 +70,8 @@ struct Prepared {
 }
 
 enum Receiving {
-    Blocks(Prepared, Option<Reservation>),
+    /// With the memory that is kept for the data, if any, and since when.
+    Blocks(Prepared, Option<(Reservation, Instant)>),
     Parameters(holdfast_scsi::ParameterCommand, u64, Instant),
 }
 
@@ -268,7 +269,8 @@ impl Tasks {
         let limit = self.shared.limits.write_data_timeout;
         self.shared.memory.is_contended()
             && self.receiving.values().any(|receiving| match receiving {
-                Receiving::Blocks(prepared, Some(_)) => prepared.started.elapsed() > limit,
+                // Not since the command came: the time that it waited for memory itself is not the initiator's fault.
+                Receiving::Blocks(_, Some((_, since))) => since.elapsed() > limit,
                 _ => false,
             })
     }
@@ -284,14 +286,16 @@ impl Tasks {
         if wanted == 0 {
             self.run(prepared, DataPieces::new(), reservation, session, output);
         } else {
-            self.receiving.insert(task, Receiving::Blocks(prepared, reservation));
+            let kept = reservation.map(|reservation| (reservation, Instant::now()));
+            self.receiving.insert(task, Receiving::Blocks(prepared, kept));
             session.transfer_out(task, wanted, output);
         }
     }
 
     fn received(&mut self, task: TaskId, data: DataPieces, session: &mut Session, output: &mut Output) {
         match self.receiving.remove(&task) {
-            Some(Receiving::Blocks(prepared, reservation)) => {
+            Some(Receiving::Blocks(prepared, kept)) => {
+                let reservation = kept.map(|(reservation, _)| reservation);
                 self.run(prepared, data, reservation, session, output);
             }
             Some(Receiving::Parameters(command, wanted, started)) => {
