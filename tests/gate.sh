@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# gate.sh lint|test|soak: the one gate, the same on every machine.
+# gate.sh lint|test|vm|soak: the one gate, the same on every machine.
 #
 #   lint   format, clippy and documentation with warnings denied, licences and sources of dependencies
 #   test   lint, then unit, property and end-to-end tests
-#   soak   test at the full counts, with the optimised binary; writes docs/soak.md
+#   vm     only the tests that cut the power of virtual machines, with the optimised binary
+#   soak   test and vm at the full counts, with the optimised binary; writes docs/soak.md
 #
 # Every step runs even when one before it failed; the last lines say what failed and how many tests ran.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-mode=${1:?usage: gate.sh lint|test|soak}
+mode=${1:?usage: gate.sh lint|test|vm|soak}
 target=${CARGO_TARGET_DIR:-$PWD/target}
 tools=${HOLDFAST_TOOLS:-$target/tools}
 
@@ -53,7 +54,7 @@ lint() {
 # The binary gets a name of its own: another checkout that shares the build folder may replace the built one.
 build_binary() {
     local folder=debug
-    [ "$mode" = soak ] && folder=release
+    [ "${#optimised[@]}" -gt 0 ] && folder=release
     cargo build --locked --quiet "${optimised[@]}" -p holdfast-cli --bin holdfast || return 1
     ln "$target/$folder/holdfast" "$scratch/holdfast" 2>/dev/null || cp "$target/$folder/holdfast" "$scratch/holdfast"
 }
@@ -61,13 +62,35 @@ build_binary() {
 run_tests() {
     HOLDFAST_BIN=$scratch/holdfast HOLDFAST_SKIPPED=$scratch/skipped HOLDFAST_FIGURES=$scratch/figures \
         HOLDFAST_SOAK=$([ "$mode" = soak ] && echo 1 || echo 0) \
-        cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$scratch/tests"
+        cargo test --locked --workspace --no-fail-fast "${test_arguments[@]}" 2>&1 | tee "$scratch/tests"
+}
+
+# The same store without its syncs, in a build folder of its own, lest anybody takes it for the real one.
+build_mutant() {
+    cargo build --locked --quiet --target-dir "$target/mutants" -p holdfast-cli --bin holdfast --features mutant-skip-sync &&
+        cp "$target/mutants/debug/holdfast" "$scratch/skip-sync"
+}
+
+# By themselves, because emulated machines and other tests would slow each other down until deadlines pass.
+run_power_cuts() {
+    local mutant=()
+    [ ! -e "$scratch/skip-sync" ] || mutant=("HOLDFAST_MUTANT_SKIP_SYNC=$scratch/skip-sync")
+    env HOLDFAST_BIN="$scratch/holdfast" HOLDFAST_SKIPPED="$scratch/skipped" HOLDFAST_FIGURES="$scratch/figures" HOLDFAST_VM=1 \
+        "${mutant[@]}" cargo test --locked -p holdfast-tests --test e2e -- power_cut --test-threads=1 2>&1 |
+        tee "$scratch/power-cuts"
+}
+
+power_cuts() {
+    if grep -q '^mutant-skip-sync *=' cli/Cargo.toml; then
+        step "build without syncs" build_mutant
+    fi
+    step "power cuts" run_power_cuts
 }
 
 # Sums the "test result:" lines of all test binaries.
 sum_of() {
     awk -v what="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" what) sum += $(i - 1) } END { print sum + 0 }' \
-        "$scratch/tests"
+        "$scratch/tests" "$scratch/power-cuts"
 }
 
 write_soak_report() {
@@ -90,21 +113,24 @@ write_soak_report() {
 
 # What is tested is optimised in a soak; the tests themselves need not be.
 optimised=()
+test_arguments=()
 case $mode in
     lint) ;;
     test) ;;
-    soak) optimised=(--release) ;;
+    vm) optimised=(--release) ;;
+    soak) optimised=(--release) test_arguments=(-- --skip power_cut) ;;
     *)
-        printf 'usage: gate.sh lint|test|soak\n' >&2
+        printf 'usage: gate.sh lint|test|vm|soak\n' >&2
         exit 2
         ;;
 esac
 
-touch "$scratch/skipped" "$scratch/figures" "$scratch/tests"
-lint
+touch "$scratch/skipped" "$scratch/figures" "$scratch/tests" "$scratch/power-cuts"
+[ "$mode" = vm ] || lint
 if [ "$mode" != lint ]; then
     step "build" build_binary
-    step "tests" run_tests
+    [ "$mode" = vm ] || step "tests" run_tests
+    case $mode in vm | soak) power_cuts ;; esac
     skipped=$(wc -l <"$scratch/skipped")
     failed=$(sum_of failed)
     passed=$(($(sum_of passed) - skipped))
@@ -114,6 +140,7 @@ if [ "$mode" != lint ]; then
     fi
     [ "$passed" -gt 0 ] || failed_steps+=("no test ran")
     [ "$mode" = soak ] && write_soak_report
+    [ "$mode" = vm ] && sed 's/\t/: /' "$scratch/figures"
 fi
 [ "${#failed_steps[@]}" -eq 0 ] || printf 'FAILED: %s\n' "$(IFS=,; echo "${failed_steps[*]}")"
 [ "$mode" = lint ] || printf '%d passed, %d failed\n' "$passed" "$failed"

@@ -33,3 +33,18 @@ prepare_apt() {
 install_packages() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${apt_install[@]}" -qq "$@" >/dev/null
 }
+
+archive_versions() { apt-cache madison "$1" | awk -F'|' '{ gsub(/ /, "", $2); print $2 }' | sort -u; }
+
+# newest_common_version PACKAGE PACKAGE...: the newest version that the archive has of all of them; nothing when there is none.
+newest_common_version() {
+    local common newest="" version package
+    common=$(archive_versions "$1")
+    for package in "${@:2}"; do
+        common=$(comm -12 <(printf '%s\n' "$common") <(archive_versions "$package"))
+    done
+    while read -r version; do
+        if [ -z "$newest" ] || dpkg --compare-versions "$version" gt "$newest"; then newest=$version; fi
+    done <<<"$common"
+    printf '%s' "$newest"
+}

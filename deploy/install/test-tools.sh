@@ -3,27 +3,18 @@
 set -euo pipefail
 . "$(dirname "$0")/apt.sh"
 
-mapfile -t missing < <(missing_packages libiscsi-bin qemu-utils qemu-block-extra sg3-utils e2fsprogs python3)
+mapfile -t missing < <(missing_packages libiscsi-bin qemu-utils qemu-block-extra sg3-utils e2fsprogs python3 strace)
 [ "${#missing[@]}" -gt 0 ] || exit 0
 prepare_apt "the tests" "${missing[@]}"
 
 # qemu-utils loads its iSCSI driver from qemu-block-extra and wants it of the very same version. Where one of the two is
 # there in a version that the archive does not have of the other, both go to the newest version that it has of both.
-archive_versions() { apt-cache madison "$1" | awk -F'|' '{ gsub(/ /, "", $2); print $2 }' | sort -u; }
-newest_common_version() {
-    local newest="" version
-    while read -r version; do
-        if [ -z "$newest" ] || dpkg --compare-versions "$version" gt "$newest"; then newest=$version; fi
-    done < <(comm -12 <(archive_versions qemu-utils) <(archive_versions qemu-block-extra))
-    printf '%s' "$newest"
-}
-
 packages=()
 for package in "${missing[@]}"; do
     [[ $package == qemu-* ]] || packages+=("$package")
 done
 if [ "${#packages[@]}" -lt "${#missing[@]}" ]; then
-    version=$(newest_common_version)
+    version=$(newest_common_version qemu-utils qemu-block-extra)
     if [ -z "$version" ]; then
         printf 'the package archive has qemu-utils and qemu-block-extra in no common version\n' >&2
         exit 1
