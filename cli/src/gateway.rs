@@ -62,7 +62,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
             // tonic's own text is only "transport error"; the causes tell more.
             storage: Arc::new(move || {
                 let endpoint = endpoint.clone();
-                Box::pin(async move { endpoint.connect().await.map_err(|error| error_text(&error)) })
+                Box::pin(async move { endpoint.connect().await.map(Into::into).map_err(|error| error_text(&error)) })
             }),
             limits: Limits::default(),
         })

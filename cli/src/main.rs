@@ -12,6 +12,7 @@ mod http_client;
 mod output;
 mod session;
 mod storaged;
+mod store;
 mod telemetry;
 mod volume;
 
@@ -47,6 +48,9 @@ enum Command {
     /// Look at the sessions of a gateway
     #[command(subcommand)]
     Session(session::Command),
+    /// Look into the data directory of a storage node that is stopped
+    #[command(subcommand)]
+    Store(store::Command),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Command::Storaged(options) => storaged::run(options),
         Command::Volume(command) => volume::run(command),
         Command::Session(command) => session::run(command),
+        Command::Store(command) => return store::run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

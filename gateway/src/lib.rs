@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use holdfast_proto::channel::NodeChannel;
 use prometheus_client::registry::Registry as MetricsRegistry;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -55,7 +56,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens a channel to the storage node on the calling thread's runtime, or says why it cannot.
 pub type StorageConnector =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<tonic::transport::Channel, String>> + Send>> + Send + Sync>;
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<NodeChannel, String>> + Send>> + Send + Sync>;
 
 /// Why a gateway does not start.
 #[derive(Debug, Error)]

@@ -4,6 +4,7 @@
 //! ([`checksum`]), and the fast block stream ([`block`]). It decides nothing: no storage, no SCSI, no policy.
 
 pub mod block;
+pub mod channel;
 pub mod checksum;
 pub mod ids;
 pub mod units;

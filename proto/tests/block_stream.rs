@@ -17,8 +17,9 @@ use bytes::Bytes;
 use holdfast_proto::block::message::{MAX_MESSAGE_BYTES, WIRE_VERSION};
 use holdfast_proto::block::{
     BlockHandler, BlockServer, ConnectError, Hello, Incoming, Kind, ReplyReceiver, Request, RequestReceiver,
-    RequestSender, Status, StreamError, Welcome, connect, generated, local, tuned_endpoint, tuned_server,
+    RequestSender, Status, StreamError, Welcome, connect, generated, tuned_endpoint, tuned_server,
 };
+use holdfast_proto::channel::NodeChannel;
 use holdfast_proto::ids::{Incarnation, OpId, VolumeId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -122,9 +123,14 @@ async fn channel(address: SocketAddr) -> Channel {
     tuned_endpoint(Endpoint::from_shared(format!("http://{address}")).unwrap()).connect().await.unwrap()
 }
 
-async fn pipe(memory: &Arc<Memory>) -> Channel {
+fn in_process(routes: Routes) -> NodeChannel {
+    let (_, never) = tokio::sync::watch::channel(false);
+    NodeChannel::local(routes, never)
+}
+
+fn pipe(memory: &Arc<Memory>) -> NodeChannel {
     let routes = Routes::new(BlockServer::new(memory.clone()));
-    local::connect_local(routes, std::future::pending()).await.unwrap()
+    in_process(routes)
 }
 
 fn hello() -> Hello {
@@ -209,14 +215,14 @@ async fn requests_when_many_in_flight_over_tcp_then_each_answered_once_with_its_
 #[tokio::test]
 async fn requests_when_many_in_flight_over_the_pipe_then_each_answered_once_with_its_data() {
     let seen = memory(Semaphore::MAX_PERMITS);
-    let (_, sender, mut receiver) = connect(pipe(&seen.memory).await, hello()).await.unwrap();
+    let (_, sender, mut receiver) = connect(pipe(&seen.memory), hello()).await.unwrap();
     exercise(&sender, &mut receiver).await;
 }
 
 #[tokio::test]
 async fn senders_when_all_dropped_then_what_is_in_flight_is_answered_and_the_stream_ends_in_order() {
     let mut seen = memory(0);
-    let (_, sender, mut receiver) = connect(pipe(&seen.memory).await, hello()).await.unwrap();
+    let (_, sender, mut receiver) = connect(pipe(&seen.memory), hello()).await.unwrap();
     sender.send(&request(7, Kind::Flush, 0, Vec::new())).unwrap();
     drop(sender);
     assert_eq!(within(seen.received.recv()).await, Some(7));
@@ -229,7 +235,7 @@ async fn senders_when_all_dropped_then_what_is_in_flight_is_answered_and_the_str
 #[tokio::test]
 async fn receiver_when_dropped_then_the_server_settles_what_it_has_and_sending_fails() {
     let mut seen = memory(0);
-    let (_, sender, receiver) = connect(pipe(&seen.memory).await, hello()).await.unwrap();
+    let (_, sender, receiver) = connect(pipe(&seen.memory), hello()).await.unwrap();
     sender.send(&request(1, Kind::Write, 5, vec![Bytes::from_static(b"x")])).unwrap();
     assert_eq!(within(seen.received.recv()).await, Some(1));
     drop(receiver);
@@ -250,7 +256,7 @@ async fn receiver_when_dropped_then_the_server_settles_what_it_has_and_sending_f
 async fn version_when_unknown_then_refused_before_the_handler_sees_it() {
     let seen = memory(0);
     let hello = Hello { wire_version: WIRE_VERSION + 1, ..hello() };
-    let error = connect(pipe(&seen.memory).await, hello).await.unwrap_err();
+    let error = connect(pipe(&seen.memory), hello).await.unwrap_err();
     assert!(matches!(error, ConnectError::Refused { code: Code::FailedPrecondition, .. }), "{error:?}");
 }
 
@@ -258,7 +264,7 @@ async fn version_when_unknown_then_refused_before_the_handler_sees_it() {
 async fn cluster_when_another_then_refused_in_the_servers_words() {
     let seen = memory(0);
     let hello = Hello { cluster: "other".to_owned(), ..hello() };
-    let error = connect(pipe(&seen.memory).await, hello).await.unwrap_err();
+    let error = connect(pipe(&seen.memory), hello).await.unwrap_err();
     let ConnectError::Refused { code: Code::FailedPrecondition, message } = error else {
         panic!("{error:?}");
     };
@@ -292,7 +298,7 @@ async fn connection_when_cut_in_the_middle_then_both_sides_are_told() {
 async fn server_when_it_ends_the_stream_then_answers_come_first_and_the_status_last() {
     let seen = memory(0);
     let hello = Hello { name: "stops".to_owned(), ..hello() };
-    let (_, sender, mut receiver) = connect(pipe(&seen.memory).await, hello).await.unwrap();
+    let (_, sender, mut receiver) = connect(pipe(&seen.memory), hello).await.unwrap();
     sender.send(&request(1, Kind::WriteSame, 0, Vec::new())).unwrap();
     sender.send(&request(2, Kind::Flush, 0, Vec::new())).unwrap();
     sender.send(&request(3, Kind::Flush, 0, Vec::new())).unwrap();
@@ -307,7 +313,7 @@ async fn server_when_it_ends_the_stream_then_answers_come_first_and_the_status_l
 #[tokio::test]
 async fn slot_when_dropped_then_the_request_is_answered_as_failed() {
     let seen = memory(1);
-    let (_, sender, mut receiver) = connect(pipe(&seen.memory).await, hello()).await.unwrap();
+    let (_, sender, mut receiver) = connect(pipe(&seen.memory), hello()).await.unwrap();
     sender.send(&request(1, Kind::Unmap, 0, Vec::new())).unwrap();
     let reply = within(receiver.recv()).await.unwrap().expect("a reply");
     assert!(matches!(reply.status, Status::Failed(_)));
@@ -317,7 +323,7 @@ async fn slot_when_dropped_then_the_request_is_answered_as_failed() {
 async fn stream_when_too_much_is_in_flight_then_no_more_is_read_until_something_is_answered() {
     let mut seen = memory(0);
     let server = BlockServer::new(seen.memory.clone()).max_in_flight_bytes(10 * 4096);
-    let channel = local::connect_local(Routes::new(server), std::future::pending()).await.unwrap();
+    let channel = in_process(Routes::new(server));
     let (_, sender, mut receiver) = connect(channel, hello()).await.unwrap();
     for id in 0..100 {
         sender.send(&request(id, Kind::Write, id, vec![Bytes::from(vec![1; 4096])])).unwrap();
@@ -336,7 +342,7 @@ async fn stream_when_too_much_is_in_flight_then_no_more_is_read_until_something_
 #[tokio::test]
 async fn replies_when_received_already_then_taken_without_waiting() {
     let seen = memory(Semaphore::MAX_PERMITS);
-    let (_, sender, mut receiver) = connect(pipe(&seen.memory).await, hello()).await.unwrap();
+    let (_, sender, mut receiver) = connect(pipe(&seen.memory), hello()).await.unwrap();
     assert!(receiver.try_next().is_none());
     for id in 0..50 {
         sender.send(&request(id, Kind::Flush, 0, Vec::new())).unwrap();
@@ -357,7 +363,7 @@ async fn replies_when_received_already_then_taken_without_waiting() {
 async fn generated_client_when_it_talks_to_our_server_then_understood() {
     use generated::{from_node, to_node};
     let seen = memory(Semaphore::MAX_PERMITS);
-    let mut client = generated::block_client::BlockClient::new(pipe(&seen.memory).await);
+    let mut client = generated::block_client::BlockClient::new(pipe(&seen.memory));
     let (sender, messages) = mpsc::channel(16);
     let wrap = |message| generated::ToNode { message: Some(message) };
     let hello = generated::Hello { wire_version: WIRE_VERSION, cluster: "lab".to_owned(), ..Default::default() };
@@ -438,7 +444,7 @@ async fn generated_server_when_our_client_talks_to_it_then_understood() {
     let server = generated::block_server::BlockServer::new(Generated)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let channel = local::connect_local(Routes::new(server), std::future::pending()).await.unwrap();
+    let channel = in_process(Routes::new(server));
     let (welcome, sender, mut receiver) = connect(channel, hello()).await.unwrap();
     assert_eq!(welcome.node_id, 9);
     for (id, len) in [(1, 1), (2, 4096), (3, 100_000), (4, 8 << 20)] {
@@ -458,7 +464,7 @@ async fn generated_server_when_our_client_talks_to_it_then_understood() {
 }
 
 /// A stream whose body is whatever the test says; the result is the gRPC status that it got.
-async fn raw_stream(channel: &mut Channel, path: &str, body: Vec<u8>) -> GrpcStatus {
+async fn raw_stream(channel: &mut NodeChannel, path: &str, body: Vec<u8>) -> GrpcStatus {
     use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
     let body = http_body_util::Full::new(Bytes::from(body));
@@ -497,7 +503,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn garbage_when_on_a_stream_then_a_grpc_status_and_other_streams_of_the_connection_go_on() {
     let seen = memory(Semaphore::MAX_PERMITS);
-    let mut channel = pipe(&seen.memory).await;
+    let mut channel = pipe(&seen.memory);
     let (_, sender, mut receiver) = connect(channel.clone(), hello()).await.unwrap();
     let path = holdfast_proto::block::STREAM_PATH;
     let table: [(&str, Vec<u8>, Code); 9] = [

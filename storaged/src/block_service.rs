@@ -22,6 +22,10 @@ use crate::metrics::{LogLimit, Metrics};
 /// Requests that are taken from a stream before other tasks get their turn.
 const REQUESTS_PER_TURN: usize = 64;
 
+/// And bytes that they may ask for. A store in memory answers within the call: without this all answers to a burst of long reads were
+/// made before the first one left, and caller and node worked in turns instead of at the same time.
+const BYTES_PER_TURN: u64 = 256 << 10;
+
 /// Who this node is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -137,32 +141,37 @@ impl BlockService {
                 () = ticket.superseded() => Over::Superseded,
             }
         });
-        let mut taken = 0;
+        let (mut taken, mut bytes, mut turn_is_over) = (0, 0, false);
         loop {
-            // Looking at `stop` only when there is nothing to take keeps it off the path of a request.
+            if taken >= REQUESTS_PER_TURN || bytes >= BYTES_PER_TURN {
+                // Not by waking itself: a task that does runs again and again before the main task of its thread, where a gateway's
+                // connections are.
+                tokio::task::yield_now().await;
+                (taken, bytes, turn_is_over) = (0, 0, true);
+            }
+            // Looking at `stop` only when there is nothing to take, or a turn is over, keeps it off the path of a request.
             let step = std::future::poll_fn(|context| {
-                if taken < REQUESTS_PER_TURN
-                    && let Poll::Ready(result) = requests.poll_recv(context)
+                if std::mem::take(&mut turn_is_over)
+                    && let Poll::Ready(over) = stop.as_mut().poll(context)
                 {
+                    return Poll::Ready(Step::End(over));
+                }
+                if let Poll::Ready(result) = requests.poll_recv(context) {
                     return Poll::Ready(match result {
                         Ok(Some(incoming)) => Step::Take(incoming),
                         Ok(None) => Step::End(Over::ByCaller),
                         Err(error) => Step::End(Over::Broken(error)),
                     });
                 }
-                if let Poll::Ready(over) = stop.as_mut().poll(context) {
-                    return Poll::Ready(Step::End(over));
-                }
-                if taken >= REQUESTS_PER_TURN {
-                    context.waker().wake_by_ref();
-                }
-                taken = 0;
-                Poll::Pending
+                (taken, bytes) = (0, 0);
+                stop.as_mut().poll(context).map(Step::End)
             })
             .await;
             match step {
                 Step::Take(incoming) => {
                     taken += 1;
+                    // An unmap may name any length, and costs nothing for it.
+                    bytes += if incoming.request.kind == Kind::Unmap { 0 } else { incoming.request.len };
                     self.start(incoming);
                 }
                 Step::End(over) => return over,

@@ -7,12 +7,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use holdfast_store::Store;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
 #[derive(Clone)]
 pub(crate) struct HttpState {
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -39,7 +41,7 @@ async fn metrics(State(state): State<HttpState>) -> Response {
 async fn ready(State(state): State<HttpState>) -> (StatusCode, &'static str) {
     if *state.stopping.borrow() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
-    } else if state.metrics.device_failed() {
+    } else if state.metrics.device_failed() || state.store.failure().is_some() {
         (StatusCode::SERVICE_UNAVAILABLE, "the device has failed\n")
     } else {
         (StatusCode::OK, "ok\n")

@@ -13,19 +13,20 @@ mod http;
 mod lanes;
 mod metrics;
 mod node;
+mod store_metrics;
 mod volumes_service;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_proto::block::{BlockServer, local};
+use holdfast_proto::block::BlockServer;
+use holdfast_proto::channel::NodeChannel;
 use holdfast_proto::volumes::volumes_server::VolumesServer;
-use holdfast_store::{FileStore, OpenError, Options, Store};
+use holdfast_store::{DiskStore, OpenError, Options, Store};
 use thiserror::Error;
 use tokio::sync::watch;
 use tonic::service::Routes;
-use tonic::transport::Channel;
 
 pub use self::admission::MAX_WRITE_SAME_BYTES;
 pub use self::node::{Node, ServeError};
@@ -95,13 +96,15 @@ impl std::fmt::Debug for Storaged {
 impl Storaged {
     /// Opens the store, or makes an empty one. Blocks for the disk.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let store = FileStore::open(&config.data_dir, &config.store)?;
+        // Whose the directory is, is asked of the node and nobody else.
+        let options = Options { node_id: config.node_id, ..config.store };
+        let store = DiskStore::open(&config.data_dir, &options)?;
         Ok(Self::with_store(Arc::new(store), &config))
     }
 
     /// A daemon over any store.
     pub fn with_store(store: Arc<dyn Store>, config: &Config) -> Self {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(Some(&store)));
         let (stopping, stop) = watch::channel(false);
         let block = BlockService {
             identity: Identity { cluster: config.cluster.clone(), node_id: config.node_id, incarnation: incarnation() },
@@ -129,17 +132,18 @@ impl Storaged {
         self.shared.routes.clone()
     }
 
-    /// A gRPC channel through a pipe in memory. Its server runs on the caller's runtime, so that on a `current_thread` one
+    /// A gRPC channel that calls the services directly. They run on the caller's runtime, so that on a `current_thread` one
     /// nothing but the disk is on another thread.
-    pub async fn connect_local(&self) -> Result<Channel, tonic::transport::Error> {
-        local::connect_local(self.routes(), self.stopped()).await
+    pub fn local_channel(&self) -> NodeChannel {
+        NodeChannel::local(self.routes(), self.shared.stopping.subscribe())
     }
 
     /// Stops taking requests, lets the store complete what it has, and closes it. Blocks for the disk.
     pub fn close(&self) -> Result<(), CloseError> {
         self.shared.stopping.send_replace(true);
         self.shared.store.close();
-        if self.shared.metrics.device_failed() { Err(CloseError::DeviceFailed) } else { Ok(()) }
+        let failed = self.shared.metrics.device_failed() || self.shared.store.failure().is_some();
+        if failed { Err(CloseError::DeviceFailed) } else { Ok(()) }
     }
 
     /// Resolves when the daemon stops.
@@ -152,7 +156,11 @@ impl Storaged {
     }
 
     fn http_state(&self) -> HttpState {
-        HttpState { metrics: self.shared.metrics.clone(), stopping: self.shared.stopping.subscribe() }
+        HttpState {
+            store: self.shared.store.clone(),
+            metrics: self.shared.metrics.clone(),
+            stopping: self.shared.stopping.subscribe(),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What the daemon counts. Made once; the hot path touches only handles that were looked up before.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::block::{Kind, Status};
-use holdfast_store::StoreError;
+use holdfast_store::{Store, StoreError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -12,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::store_metrics::StoreMetrics;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabel {
@@ -60,8 +63,13 @@ fn buckets() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("holdfast_storaged");
+    /// `store` is asked for its figures at each scrape.
+    pub(crate) fn new(store: Option<&Arc<dyn Store>>) -> Self {
+        let mut all = Registry::default();
+        if let Some(store) = store {
+            all.register_collector(Box::new(StoreMetrics(Arc::clone(store))));
+        }
+        let registry = all.sub_registry_with_prefix("holdfast_storaged");
         let requests = Family::<KindLabel, Counter>::default();
         registry.register("requests", "Block requests received", requests.clone());
         let bytes = Family::<KindLabel, Counter>::default();
@@ -100,7 +108,7 @@ impl Metrics {
         let streams_broken = Counter::default();
         registry.register("streams_broken", "Block streams that ended out of order", streams_broken.clone());
         Self {
-            registry,
+            registry: all,
             kinds,
             errors,
             checksum_errors,
@@ -205,7 +213,7 @@ mod tests {
 
     #[test]
     fn metrics_when_requests_end_then_counted_by_kind_and_status() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(None);
         for (kind, status) in [
             (Kind::Read, Status::Ok),
             (Kind::Write, Status::Checksum),

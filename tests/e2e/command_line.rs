@@ -11,7 +11,7 @@ use holdfast_tests::cluster::Cluster;
 use holdfast_tests::process::{Finished, run};
 use tempfile::TempDir;
 
-use crate::support::{SECTOR, log_in, write};
+use crate::support::{SECTOR, ensure_refused, log_in, write};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -21,24 +21,13 @@ fn dev(data_dir: &Path, arguments: &[&str]) -> Result<Finished> {
     run(command, DEADLINE)
 }
 
-/// Fails unless the command has refused in one line that contains `word`.
-fn ensure_refused(finished: Finished, word: &str) -> Result<()> {
-    let finished = finished.failed()?;
-    // What is logged on the way there is no part of the refusal.
-    let is_log = |line: &str| [" INFO ", " WARN "].iter().any(|level| line.contains(level));
-    let lines: Vec<&str> = finished.stderr.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
-    ensure!(lines.len() == 1, "not one line: {:?}", finished.output());
-    ensure!(lines[0].contains(word), "{:?} does not say {word:?}", lines[0]);
-    Ok(())
-}
-
 #[test]
 fn dev_when_port_is_in_use_then_refused() -> Result<()> {
     let folder = TempDir::new()?;
     let occupant = TcpListener::bind("127.0.0.1:0")?;
     let port = occupant.local_addr()?.port().to_string();
     let data_dir = folder.path().join("data");
-    ensure_refused(dev(&data_dir, &["--iscsi-port", &port])?, &port)?;
+    ensure_refused(dev(&data_dir, &["--iscsi-port", &port])?, &[&port])?;
     ensure!(!data_dir.exists(), "the data directory was made");
     Ok(())
 }
@@ -48,10 +37,10 @@ fn dev_when_directory_cannot_be_written_then_refused() -> Result<()> {
     let folder = TempDir::new()?;
     let file = folder.path().join("file");
     std::fs::write(&file, "in the way")?;
-    ensure_refused(dev(&file.join("data"), &["--iscsi-port", "0"])?, "data")?;
-    ensure_refused(dev(&file, &["--iscsi-port", "0"])?, "file")?;
+    ensure_refused(dev(&file.join("data"), &["--iscsi-port", "0"])?, &["data"])?;
+    ensure_refused(dev(&file, &["--iscsi-port", "0"])?, &["file"])?;
     ensure!(std::fs::read_to_string(&file)? == "in the way");
-    ensure_refused(dev(Path::new("/proc/data"), &["--iscsi-port", "0"])?, "/proc/data")
+    ensure_refused(dev(Path::new("/proc/data"), &["--iscsi-port", "0"])?, &["/proc/data"])
 }
 
 #[test]
@@ -60,7 +49,7 @@ fn dev_when_directory_is_in_use_then_refused_and_the_first_goes_on() -> Result<(
     let file = cluster.data_dir().join("cluster.json");
     let before = std::fs::read_to_string(&file)?;
     let mut session = log_in(&cluster, "disk0")?;
-    ensure_refused(dev(&cluster.data_dir(), &["--iscsi-port", "0"])?, "data")?;
+    ensure_refused(dev(&cluster.data_dir(), &["--iscsi-port", "0"])?, &["data"])?;
     ensure!(std::fs::read_to_string(&file)? == before, "cluster.json was changed");
     write(&mut session, 0, vec![1; SECTOR])
 }
@@ -93,7 +82,7 @@ fn dev_when_arguments_are_wrong_then_refused() -> Result<()> {
     ] {
         let context = || format!("{arguments:?}");
         let finished = dev(&data_dir, arguments)?;
-        anyhow::Context::with_context(ensure_refused(finished, word), context)?;
+        anyhow::Context::with_context(ensure_refused(finished, &[word]), context)?;
         ensure!(!data_dir.exists(), "{arguments:?}: the data directory was made");
     }
     Ok(())
@@ -106,7 +95,7 @@ fn dev_when_volume_exists_otherwise_then_refused_and_kept() -> Result<()> {
     write(&mut session, 0, vec![1; SECTOR])?;
     cluster.stop()?;
     for other in ["disk0=128MiB", "disk0=64MiB,block-size=4096", "disk0=64MiB,kind=null", "disk0=64MiB,read-only"] {
-        ensure_refused(dev(&cluster.data_dir(), &["--iscsi-port", "0", "--volume", other])?, "disk0")?;
+        ensure_refused(dev(&cluster.data_dir(), &["--iscsi-port", "0", "--volume", other])?, &["disk0"])?;
     }
     cluster.start()?;
     let mut session = log_in(&cluster, "disk0")?;

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use holdfast_tests::cluster::Cluster;
 use holdfast_tests::initiator::login::INITIATOR;
 use holdfast_tests::initiator::{Command, Login, LoginError, Session};
+use holdfast_tests::process::Finished;
 
 /// Logical block length of the volumes in these tests unless they say otherwise.
 pub(crate) const SECTOR: usize = 512;
@@ -48,4 +49,17 @@ pub(crate) fn refusal(cluster: &Cluster, login: &Login) -> Result<(u8, u8)> {
 /// The name of the harness' initiator.
 pub(crate) fn initiator() -> &'static str {
     INITIATOR
+}
+
+/// Fails unless the command has refused in one line that contains all `words`.
+pub(crate) fn ensure_refused(finished: Finished, words: &[&str]) -> Result<()> {
+    let finished = finished.failed()?;
+    // What is logged on the way there is no part of the refusal.
+    let is_log = |line: &str| [" INFO ", " WARN "].iter().any(|level| line.contains(level));
+    let lines: Vec<&str> = finished.stderr.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
+    ensure!(lines.len() == 1, "not one line: {:?}", finished.output());
+    for word in words {
+        ensure!(lines[0].contains(word), "{:?} does not say {word:?}", lines[0]);
+    }
+    Ok(())
 }

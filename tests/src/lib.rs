@@ -5,6 +5,9 @@
 //! - [`initiator`] is an iSCSI initiator written from the RFCs alone. It shares no code with the target, checks every
 //!   sequence number it is sent, and can send what no honest initiator would.
 //! - [`verify`] writes blocks that name the write they came from, and judges what is read after a crash.
+//! - [`vm`] starts virtual machines and cuts their power.
+//! - [`mount`] makes file systems that can be full or read-only.
+//! - [`injection`] makes system calls of a running process fail.
 //! - [`tools`] drives the initiators of others: libiscsi's utilities and qemu-img; [`relay`] holds their sessions open.
 //!
 //! Nothing here sleeps to let something happen: [`wait`] waits for conditions, with a deadline. The tests themselves
@@ -14,6 +17,8 @@ pub mod binary;
 pub mod cluster;
 pub mod http;
 pub mod initiator;
+pub mod injection;
+pub mod mount;
 pub mod process;
 pub mod random;
 pub mod relay;
@@ -21,4 +26,5 @@ pub mod report;
 pub mod split;
 pub mod tools;
 pub mod verify;
+pub mod vm;
 pub mod wait;

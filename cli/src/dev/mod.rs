@@ -1,6 +1,6 @@
 //! `holdfast dev`: one gateway and one storage node in one process, for trying out and for development.
 //!
-//! The two talk gRPC all the same, through a pipe in memory, so that what is tried here is what runs in production.
+//! The two exchange the same gRPC messages as over a network, only without HTTP/2, so that what is tried here is what runs in production.
 
 mod announce;
 mod volume_spec;
@@ -94,7 +94,7 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
     let volumes = ensure_volumes(&*storaged.store(), &options.volumes)?;
     let node = storaged.serve(grpc, node_http)?;
 
-    let pipe = storaged.clone();
+    let services = storaged.clone();
     let gateway = Gateway::start(GatewayConfig {
         id: 1,
         portal,
@@ -103,8 +103,8 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
         workers: options.workers,
         access,
         storage: Arc::new(move || {
-            let pipe = pipe.clone();
-            Box::pin(async move { pipe.connect_local().await.map_err(|error| error.to_string()) })
+            let channel = services.local_channel();
+            Box::pin(async move { Ok(channel) })
         }),
         limits: Limits::default(),
     })

@@ -5,7 +5,12 @@ pub const DIGEST_BYTES: usize = 4;
 
 /// CRC32C over the concatenation of `parts`.
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
-    parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+    parts.iter().fold(0, |crc, part| crc32c_append(crc, part))
+}
+
+/// CRC32C of what `crc` is of, followed by `part`.
+pub fn crc32c_append(crc: u32, part: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc, part)
 }
 
 /// A CRC32C in the byte order in which iSCSI sends it: least significant byte first.

@@ -175,7 +175,7 @@ pub struct TaskResult {
     /// Sense data without iSCSI's length prefix; empty where there is none.
     pub sense: Bytes,
     /// All data for the initiator. What exceeds its Expected Data Transfer Length is not sent but counted as residual.
-    pub data_in: Bytes,
+    pub data_in: DataPieces,
     /// Bytes that the CDB takes from the initiator; the residual of a write is counted against it.
     pub data_out_wanted: u64,
 }

@@ -1,5 +1,8 @@
 //! What the tests of several modules share.
 
+use bytes::Bytes;
+
+use crate::output::DataPieces;
 use crate::pdu::{DataInHeader, NopInHeader, Opcode, OutPdu, RESERVED_TAG};
 use crate::serial::SerialNumber;
 
@@ -54,4 +57,9 @@ impl NumberCheck {
     pub(crate) fn open_window(&self) -> u32 {
         self.max_cmd_sn.next().since(self.exp_cmd_sn)
     }
+}
+
+/// Data in these pieces.
+pub(crate) fn pieces<T: Into<Bytes>>(pieces: impl IntoIterator<Item = T>) -> DataPieces {
+    pieces.into_iter().map(Into::into).collect()
 }

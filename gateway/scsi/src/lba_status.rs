@@ -1,8 +1,8 @@
 //! GET LBA STATUS (SBC-3, 5.4): which blocks take space.
 //!
 //! The answer is one descriptor, "mapped or unknown", from the block that was asked for to the end of the unit: this crate does
-//! not know what storage holds. qemu asks before each large read of a thin disk and takes that for an answer; a
-//! refusal it reports and repeats.
+//! not know what storage holds. qemu asks before a large read of a thin disk, remembers that answer for all
+//! of its range and does not ask again; a refusal it reports and repeats.
 
 use crate::cdb::Cdb;
 use crate::prepare::{Plan, UnitCall};

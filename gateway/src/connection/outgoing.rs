@@ -10,7 +10,7 @@ use tokio::net::tcp::WriteHalf;
 use crate::memory::Reservation;
 
 /// Segments handed to the kernel in one call.
-const MAX_SLICES: usize = 64;
+const MAX_SLICES: usize = 128;
 
 /// Encoded PDUs on their way to the socket.
 #[derive(Default)]

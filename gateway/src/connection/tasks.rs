@@ -350,15 +350,15 @@ impl Tasks {
             return;
         };
         let Prepared { task, io, started, .. } = running.prepared;
-        let response = match done.result {
-            Ok(data) => Response::good_with(contiguous(data)),
+        let (response, data) = match done.result {
+            Ok(data) => (Response::good(), DataPieces::from_vec(data)),
             Err(error) => {
                 self.report(&error, &io);
-                io_error(&error, &io).response(&io.unit)
+                (io_error(&error, &io).response(&io.unit), DataPieces::new())
             }
         };
         self.meters.record(kind_of(&io), started.elapsed(), running.bytes);
-        self.respond(task, response, io.data_out_bytes, session, output);
+        self.respond_with(task, response, data, io.data_out_bytes, session, output);
         self.freed.extend(running.reservation);
     }
 
@@ -377,7 +377,21 @@ impl Tasks {
     fn respond(
         &mut self,
         task: TaskId,
+        mut response: Response,
+        data_out_wanted: u64,
+        session: &mut Session,
+        output: &mut Output,
+    ) {
+        let data_in = DataPieces::from_iter([std::mem::take(&mut response.data_in)]);
+        self.respond_with(task, response, data_in, data_out_wanted, session, output);
+    }
+
+    /// As [`Self::respond`], with data that storage has given.
+    fn respond_with(
+        &mut self,
+        task: TaskId,
         response: Response,
+        data_in: DataPieces,
         data_out_wanted: u64,
         session: &mut Session,
         output: &mut Output,
@@ -385,12 +399,8 @@ impl Tasks {
         if let Some(sense) = &response.sense {
             self.shared.metrics.count_check_condition(sense.key as u8);
         }
-        let result = TaskResult {
-            status: response.status.byte(),
-            sense: response.sense_bytes(),
-            data_in: response.data_in,
-            data_out_wanted,
-        };
+        let result =
+            TaskResult { status: response.status.byte(), sense: response.sense_bytes(), data_in, data_out_wanted };
         session.complete(task, result, output);
     }
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Version, header};
 use http_body::Body as _;
 use thiserror::Error;
 use tonic::codegen::Service as _;
-use tonic::transport::Channel;
+use tonic::codegen::StdError;
 use tonic::{Code, body::Body};
 
 pub use super::body::Closed;
@@ -21,13 +21,14 @@ use super::message::{FromNode, Hello, MAX_MESSAGE_BYTES, Reply, Request, Welcome
 use super::reader::{MessageReader, ReaderError};
 use super::wire::{self, WireError};
 use super::{STREAM_PATH, message::WIRE_VERSION};
+use crate::channel::NodeChannel;
 
 /// Why there is no stream.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The server cannot be reached: try again later, or elsewhere.
     #[error("cannot reach the storage daemon")]
-    Unreachable(#[source] tonic::transport::Error),
+    Unreachable(#[source] StdError),
     /// The server refused this caller, as `FAILED_PRECONDITION` for good, or cannot serve now.
     #[error("refused by the storage daemon ({code:?}): {message}")]
     Refused {
@@ -77,9 +78,10 @@ pub enum StreamError {
 
 /// Opens a block stream over this channel and shakes hands.
 pub async fn connect(
-    mut channel: Channel,
+    channel: impl Into<NodeChannel>,
     hello: Hello,
 ) -> Result<(Welcome, RequestSender, ReplyReceiver), ConnectError> {
+    let mut channel = channel.into();
     let outbox = Outbox::new(usize::MAX);
     let sender = RequestSender { shared: Arc::new(SenderShared { outbox: outbox.clone() }) };
     // The queue is new and open: it takes the first message.

@@ -9,7 +9,6 @@
 
 pub mod body;
 pub mod client;
-pub mod local;
 pub mod message;
 pub mod reader;
 pub mod server;

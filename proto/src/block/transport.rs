@@ -24,34 +24,24 @@ pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The endpoint with the settings for block streams.
 pub fn tuned_endpoint(endpoint: Endpoint) -> Endpoint {
-    windows_of_endpoint(endpoint)
+    endpoint
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
 }
 
-/// The part that has nothing to do with sockets.
-pub(super) fn windows_of_endpoint(endpoint: Endpoint) -> Endpoint {
-    endpoint
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(MAX_FRAME_BYTES)
-}
-
 /// A server with the settings for block streams. `Server::tcp_nodelay` has no effect with `serve_with_incoming`: accept
 /// through `TcpIncoming::with_nodelay`.
 pub fn tuned_server() -> Server {
-    windows_of_server()
-        .tcp_nodelay(true)
-        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
-}
-
-/// The part that has nothing to do with sockets.
-pub(super) fn windows_of_server() -> Server {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
 }

@@ -1,164 +1,268 @@
-//! The data directory as a whole: who holds it, what format it has, and how its files are made.
+//! The data directory as a whole: who holds it, whose it is, and how it comes to be.
 //!
-//! `format`, 40 bytes, little-endian: magic "HFSTORE\0", version u32, reserved u32, disk uuid, reserved u32,
-//! crc32c u32 of everything before it.
+//! ```text
+//! DIR/lock         held with flock by the one process that serves the directory
+//! DIR/format.new   while it is being made: the identity that it will have
+//! DIR/data         one file, see device and format
+//! DIR/catalogue/   RocksDB, see catalogue
+//! DIR/format       the identity; renamed from format.new last, so that a directory without it holds nothing
+//! ```
+//!
+//! Only a directory with a good `format.new`, which is durable before anything else is made, is cleaned of what an
+//! interrupted creation left behind: a folder that merely holds something of the name `data` is somebody else's.
+//!
+//! Start in `open`. Whatever is refused is left as it is.
+
+mod identity;
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+pub(crate) use self::identity::Identity;
 
 use crate::error::{Context, IoContext, OpenError, corrupt};
+use crate::ids::DiskUuid;
 
-/// Version of the directory and of everything in it.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// What [`open`] found.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// A store.
+    Store(Directory),
+    /// Nothing; the store has still to be made.
+    Empty(NewDirectory),
+}
 
-const MAGIC: [u8; 8] = *b"HFSTORE\0";
-
-/// Made once for a directory: tells the bytes of this disk from those of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DiskUuid(pub(crate) [u8; 16]);
-
-/// A directory that this process alone serves, for as long as the value lives.
+/// The directory of a store, this process's alone for as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    uuid: Option<DiskUuid>,
-    _lock: File,
+    identity: Identity,
+    _lock: Option<File>,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Format {
-    magic: [u8; 8],
-    version: U32,
-    reserved: U32,
-    uuid: [u8; 16],
-    reserved_2: U32,
-    crc: U32,
+/// A directory in which a store is being made: held, and without `data` and `catalogue`.
+#[derive(Debug)]
+pub(crate) struct NewDirectory {
+    path: PathBuf,
+    identity: Identity,
+    lock: File,
+}
+
+/// Takes the directory for this process, as node `node_id`, making it if it does not exist.
+pub(crate) fn open(path: &Path, node_id: u64) -> Result<Opened, OpenError> {
+    // A first look before anything is made, so that what is refused stays without a lock file, too.
+    match read_identity(path)? {
+        Some(identity) => check_node(path, identity, node_id)?,
+        None => drop(Leftovers::find(path)?),
+    }
+    create_folders(path)?;
+    let lock = take_lock(path, OpenOptions::new().write(true).create(true).truncate(false))?;
+    // Again, now that nobody else can be making it.
+    if let Some(identity) = read_identity(path)? {
+        check_node(path, identity, node_id)?;
+        check_complete(path)?;
+        return Ok(Opened::Store(Directory { path: path.to_owned(), identity, _lock: Some(lock) }));
+    }
+    Leftovers::find(path)?.remove(path)?;
+    let identity = Identity { uuid: DiskUuid(random()?), node_id };
+    let new = path.join("format.new");
+    let mut file = File::create(&new).context("create", &new)?;
+    file.write_all(&identity.to_bytes()).context("write", &new)?;
+    file.sync_all().context("sync", &new)?;
+    sync_folder(path)?;
+    Ok(Opened::Empty(NewDirectory { path: path.to_owned(), identity, lock }))
+}
+
+/// Takes the directory of a store for looking at it, whichever node's it is. Changes nothing, and works on a read-only file
+/// system. A directory without a lock file is served by nobody, and none is made.
+pub(crate) fn open_read_only(path: &Path) -> Result<Directory, OpenError> {
+    let lock = match take_lock(path, OpenOptions::new().read(true)) {
+        Ok(lock) => Some(lock),
+        Err(OpenError::Io(error)) if error.source.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let Some(identity) = read_identity(path)? else {
+        Leftovers::find(path)?;
+        let source = io::Error::new(io::ErrorKind::NotFound, "there is no store");
+        return Err(IoContext { action: "open", path: path.to_owned(), source }.into());
+    };
+    check_complete(path)?;
+    Ok(Directory { path: path.to_owned(), identity, _lock: lock })
 }
 
 impl Directory {
-    /// Takes the directory for this process, making it if it does not exist. Whatever is refused is left as it is.
-    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
-        if read_format(path)?.is_none() {
-            refuse_foreign(path)?;
-            fs::create_dir_all(path).context("create", path)?;
-        }
-        let lock_path = path.join("lock");
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&lock_path);
-        let lock = lock.context("open", &lock_path)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(error).context("lock", &lock_path)?,
-        }
-        // Again, now that nobody else can be making it.
-        let uuid = read_format(path)?;
-        Ok(Self { path: path.to_owned(), uuid, _lock: lock })
+    /// Whose it is.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// The file of journal and slots.
+    pub(crate) fn data_path(&self) -> PathBuf {
+        data_path(&self.path)
     }
 
-    /// `None` as long as the directory has not been [marked as complete](Self::complete).
-    pub(crate) fn uuid(&self) -> Option<DiskUuid> {
-        self.uuid
+    /// The folder of the catalogue.
+    pub(crate) fn catalogue_path(&self) -> PathBuf {
+        catalogue_path(&self.path)
+    }
+}
+
+impl NewDirectory {
+    /// Whose it will be; the disk's uuid is new.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
     }
 
-    /// Writes the format file: the last step of making a store.
-    pub(crate) fn complete(&self, uuid: DiskUuid) -> Result<(), IoContext> {
-        let mut format = Format {
-            magic: MAGIC,
-            version: FORMAT_VERSION.into(),
-            reserved: 0.into(),
-            uuid: uuid.0,
-            reserved_2: 0.into(),
-            crc: 0.into(),
+    /// Where the file of journal and slots is to be made.
+    pub(crate) fn data_path(&self) -> PathBuf {
+        data_path(&self.path)
+    }
+
+    /// Where the catalogue is to be made.
+    pub(crate) fn catalogue_path(&self) -> PathBuf {
+        catalogue_path(&self.path)
+    }
+
+    /// The last step of making a store, once data and catalogue are there and synced: from now on it is one.
+    pub(crate) fn complete(self) -> Result<Directory, OpenError> {
+        check_complete(&self.path)?;
+        let (new, format) = (self.path.join("format.new"), self.path.join("format"));
+        sync_folder(&self.path)?;
+        fs::rename(&new, &format).context("rename", &new)?;
+        sync_folder(&self.path)?;
+        Ok(Directory { path: self.path, identity: self.identity, _lock: Some(self.lock) })
+    }
+}
+
+/// What is in a directory without a `format` file, all of it ours.
+#[derive(Debug, Default)]
+struct Leftovers {
+    names: Vec<&'static str>,
+}
+
+impl Leftovers {
+    /// Refuses what is not ours.
+    fn find(dir: &Path) -> Result<Self, OpenError> {
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error).context("read", dir)?,
         };
-        format.crc = seal(format.as_bytes()).into();
-        let path = self.path.join("format");
-        write_durably(&path, format.as_bytes())?;
-        if let Some(parent) = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            sync_directory(parent)?;
+        // Until it is good, nothing else was made.
+        let begun = fs::read(dir.join("format.new")).is_ok_and(|bytes| Identity::parse(&bytes).is_ok());
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.context("read", dir)?;
+            let name = entry.file_name();
+            let kind = entry.file_type().context("read", &entry.path())?;
+            match name.to_str() {
+                Some("lock") if kind.is_file() => {}
+                // An interrupted write of it left any beginning of it.
+                Some("format.new") if kind.is_file() && (begun || is_cut_identity(&entry.path())) => {
+                    names.push("format.new");
+                }
+                Some("data") if kind.is_file() && begun => names.push("data"),
+                Some("catalogue") if kind.is_dir() && begun => names.push("catalogue"),
+                Some("catalogue.new") if kind.is_dir() && begun => names.push("catalogue.new"),
+                _ => {
+                    let found = name.to_string_lossy().into_owned();
+                    return Err(OpenError::NotAStore { dir: dir.to_owned(), found });
+                }
+            }
+        }
+        // Last, because the others are only ours as long as it is there.
+        names.sort_unstable_by_key(|name| *name == "format.new");
+        Ok(Self { names })
+    }
+
+    fn remove(self, dir: &Path) -> Result<(), IoContext> {
+        for name in self.names {
+            let path = dir.join(name);
+            if name == "format.new" {
+                sync_folder(dir)?;
+            }
+            if name.starts_with("catalogue") { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
+                .context("remove", &path)?;
         }
         Ok(())
     }
 }
 
-fn read_format(dir: &Path) -> Result<Option<DiskUuid>, OpenError> {
-    let path = dir.join("format");
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).context("read", &path)?,
-    };
-    let (format, _) = Format::read_from_prefix(&bytes).map_err(|_| corrupt(&path, "it is too short"))?;
-    if format.magic != MAGIC {
-        return Err(corrupt(&path, "it does not begin with HFSTORE"));
-    }
-    // A later release may have another layout behind the version.
-    if format.version.get() > FORMAT_VERSION {
-        let version = format.version.get();
-        return Err(OpenError::NewerFormat { path, version, known: FORMAT_VERSION });
-    }
-    if seal(format.as_bytes()) != format.crc.get() || bytes.len() != size_of::<Format>() {
-        return Err(corrupt(&path, "its checksum is wrong"));
-    }
-    Ok(Some(DiskUuid(format.uuid)))
+/// Whether a file can be what a power cut left of an identity: shorter, or zeros that were never written.
+fn is_cut_identity(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| Identity::is_cut(&bytes))
 }
 
-/// A directory without a format file may only hold what an interrupted creation leaves behind.
-fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).context("read", dir)?,
+fn read_identity(dir: &Path) -> Result<Option<Identity>, OpenError> {
+    let path = dir.join("format");
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context("open", &path)?,
     };
-    for entry in entries {
-        let entry = entry.context("read", dir)?;
-        let name = entry.file_name();
-        let ours = match name.to_str() {
-            Some("lock" | "format.new" | "journal" | "journal.new") => true,
-            Some("volumes") => fs::read_dir(entry.path()).is_ok_and(|mut volumes| volumes.next().is_none()),
-            _ => false,
-        };
-        if !ours {
-            let found = name.to_string_lossy().into_owned();
-            return Err(OpenError::NotAStore { dir: dir.to_owned(), found });
+    let mut bytes = Vec::new();
+    file.take(identity::MAX_BYTES).read_to_end(&mut bytes).context("read", &path)?;
+    Identity::parse(&bytes).map(Some).map_err(|error| error.at(dir, &path))
+}
+
+fn check_node(dir: &Path, identity: Identity, expected: u64) -> Result<(), OpenError> {
+    if identity.node_id == expected {
+        return Ok(());
+    }
+    Err(OpenError::WrongNode { dir: dir.to_owned(), expected, found: identity.node_id })
+}
+
+/// A store without its data is damaged, not empty: nothing is made in their place.
+fn check_complete(dir: &Path) -> Result<(), OpenError> {
+    for path in [data_path(dir), catalogue_path(dir)] {
+        match fs::metadata(&path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(corrupt(&path, "it is missing")),
+            Err(error) => return Err(error).context("read", &path)?,
         }
     }
     Ok(())
 }
 
-/// The crc of a structure whose last four bytes are to hold it.
-pub(crate) fn seal(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default())
-}
-
-/// Writes a new file under another name, syncs it, renames it and syncs the directory.
-pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), IoContext> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new).context("create", &new)?;
-    file.write_all(bytes).context("write", &new)?;
-    file.sync_all().context("sync", &new)?;
-    rename_durably(&new, path)
-}
-
-/// Renames and syncs the directory that holds both names.
-pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<(), IoContext> {
-    fs::rename(from, to).context("rename", from)?;
-    match to.parent() {
-        Some(parent) => sync_directory(parent),
-        None => Ok(()),
+fn take_lock(dir: &Path, options: &OpenOptions) -> Result<File, OpenError> {
+    let path = dir.join("lock");
+    let lock = options.open(&path).context("open", &path)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error).context("lock", &path)?,
     }
+    // A lock on a file that somebody has removed meanwhile keeps nobody out.
+    let (held, named) = (lock.metadata().context("read", &path)?, fs::metadata(&path).context("read", &path)?);
+    if (held.dev(), held.ino()) != (named.dev(), named.ino()) {
+        return Err(OpenError::InUse(dir.to_owned()));
+    }
+    Ok(lock)
 }
 
-/// Makes creations and renames in a directory durable.
-pub(crate) fn sync_directory(path: &Path) -> Result<(), IoContext> {
+/// The folders on the way, and the names of those that are new made durable.
+fn create_folders(dir: &Path) -> Result<(), IoContext> {
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    fs::create_dir_all(dir).context("create", dir)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
+}
+
+fn data_path(dir: &Path) -> PathBuf {
+    dir.join("data")
+}
+
+fn catalogue_path(dir: &Path) -> PathBuf {
+    dir.join("catalogue")
+}
+
+/// Makes creations and renames in a folder durable. An empty path is the current one.
+fn sync_folder(path: &Path) -> Result<(), IoContext> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path).and_then(|dir| dir.sync_all()).context("sync", path)
 }
 
@@ -168,81 +272,4 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], IoContext> {
     let mut bytes = [0; N];
     File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).context("read", path)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn format_when_written_then_exact_bytes() {
-        let dir = tempfile::tempdir().unwrap();
-        Directory::lock(dir.path()).unwrap().complete(DiskUuid(*b"0123456789abcdef")).unwrap();
-        let bytes = fs::read(dir.path().join("format")).unwrap();
-        assert_eq!(&bytes[..36], b"HFSTORE\0\x01\0\0\0\0\0\0\x000123456789abcdef\0\0\0\0");
-        assert_eq!(bytes[36..], GOLDEN_CRC.to_le_bytes());
-        assert_eq!(names(dir.path()), ["format", "lock"]);
-        let again = Directory::lock(dir.path()).unwrap();
-        assert_eq!(again.uuid(), Some(DiskUuid(*b"0123456789abcdef")));
-    }
-
-    /// From an independent implementation of CRC32C.
-    const GOLDEN_CRC: u32 = 0x3b5e_8e35;
-
-    #[test]
-    fn lock_when_held_then_a_second_is_refused_until_it_is_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = Directory::lock(dir.path()).unwrap();
-        assert!(matches!(Directory::lock(dir.path()), Err(OpenError::InUse(path)) if path == dir.path()));
-        drop(first);
-        Directory::lock(dir.path()).unwrap();
-    }
-
-    #[test]
-    fn lock_when_the_format_is_newer_then_refused_and_nothing_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut bytes = b"HFSTORE\0\x02\0\0\0".to_vec();
-        bytes.resize(100, 0);
-        fs::write(dir.path().join("format"), &bytes).unwrap();
-        let error = Directory::lock(dir.path()).unwrap_err();
-        assert!(matches!(error, OpenError::NewerFormat { version: 2, known: 1, .. }), "{error}");
-        assert_eq!(names(dir.path()), ["format"]);
-        assert_eq!(fs::read(dir.path().join("format")).unwrap(), bytes);
-    }
-
-    #[test]
-    fn lock_when_any_bit_of_the_format_is_flipped_or_any_byte_missing_then_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        Directory::lock(dir.path()).unwrap().complete(DiskUuid([7; 16])).unwrap();
-        let path = dir.path().join("format");
-        let good = fs::read(&path).unwrap();
-        for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            fs::write(&path, &bad).unwrap();
-            let error = Directory::lock(dir.path()).unwrap_err();
-            assert!(matches!(error, OpenError::Corrupt { .. } | OpenError::NewerFormat { .. }), "bit {bit}: {error}");
-        }
-        for len in 0..good.len() {
-            fs::write(&path, &good[..len]).unwrap();
-            assert!(matches!(Directory::lock(dir.path()), Err(OpenError::Corrupt { .. })), "{len} bytes");
-        }
-    }
-
-    #[test]
-    fn lock_when_the_directory_holds_something_else_then_refused_and_nothing_changed() {
-        for foreign in ["notes.txt", "volumes"] {
-            let dir = tempfile::tempdir().unwrap();
-            fs::create_dir_all(dir.path().join(foreign).join("1")).unwrap();
-            assert!(matches!(Directory::lock(dir.path()), Err(OpenError::NotAStore { found, .. }) if found == foreign));
-            assert_eq!(names(dir.path()), [foreign]);
-        }
-    }
 }

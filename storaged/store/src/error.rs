@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_proto::ids::{VolumeId, VolumeName};
+use holdfast_proto::ids::VolumeName;
 use thiserror::Error;
 
 /// Why an operation was not carried out. Unless it says otherwise, nothing was changed.
@@ -102,6 +102,19 @@ pub enum OpenError {
         /// The newest version that is understood here.
         known: u32,
     },
+    /// Written by the first store, which no release has contained.
+    #[error("{} was made by a pre-release version (format 1); export its volumes with that version", .0.display())]
+    PreRelease(PathBuf),
+    /// It belongs to another node of the cluster.
+    #[error("{} belongs to node {found} and this is node {expected}; give this node its own directory, or start as node {found}", dir.display())]
+    WrongNode {
+        /// The directory.
+        dir: PathBuf,
+        /// Who was to serve it.
+        expected: u64,
+        /// Whose it is.
+        found: u64,
+    },
     /// Bytes on the disk are not what was written: a person must look, and the data come from another copy.
     #[error("{} is corrupt: {detail}", path.display())]
     Corrupt {
@@ -140,9 +153,4 @@ impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
 
 pub(crate) fn corrupt(path: &Path, detail: impl Into<String>) -> OpenError {
     OpenError::Corrupt { path: path.to_owned(), detail: detail.into() }
-}
-
-/// A journalled change names a volume, or a range of it, that is not there.
-pub(crate) fn no_such_target(path: &Path, volume: VolumeId) -> OpenError {
-    corrupt(path, format!("it changes a range of volume {volume} that does not exist"))
 }

@@ -1,143 +1,168 @@
-//! Reads, outside the commit thread: answered by the caller's own thread if that cannot block, otherwise by a small pool.
-//!
-//! What is in the files is durable already (the journal was synced before), so a read need not wait for anybody. It only
-//! must not give a mixture of a block before and after a change: then it is tried again, and in the end takes its place
-//! in the commit thread's queue.
+//! Carries a planned read out: fetches, and checks every block that comes from the disk.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use bytes::Bytes;
+use holdfast_proto::checksum::ZERO_BLOCK;
+use holdfast_proto::units::BLOCK_LEN;
 
-use crate::commit::{Health, Job};
-use crate::disk_file::Wait;
-use crate::error::StoreError;
-use crate::queue::Queue;
-use crate::store::{Completion, Operation};
-use crate::volume::{ReadError, VolumeFiles};
+use crate::device::Device;
+use crate::machine::Piece;
+use crate::mutants::{Mutant, broken};
+use crate::operation::BlocksRead;
 
-/// How often a read that raced with a change is tried again before it queues up behind the changes.
-const TRIES: usize = 3;
+/// Zeros that holes are read from.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Longer reads go to the pool even if the page cache may have them: there they need no zeroed buffer, and the
-/// caller's thread is free for others while they are copied.
-const INLINE_BYTES: u64 = 64 << 10;
+/// Longest single read of the device, bytes.
+const MAX_READ_BYTES: usize = 4 << 20;
 
-/// Starts reads.
-pub(crate) struct Reads {
-    /// The files are in memory, so that no read ever waits for a disk.
-    in_memory: bool,
-    pool: Arc<Queue<ReadJob>>,
-    runner: Runner,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+/// Why a read failed, and at which block of the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReadFault {
+    pub(crate) block: u64,
+    pub(crate) kind: FaultKind,
 }
 
-struct ReadJob {
-    files: Arc<VolumeFiles>,
-    offset: u64,
-    len: u64,
-    done: Completion,
+/// What is wrong with a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// It is not what was written.
+    Checksum,
+    /// Nobody knows what was written.
+    Lost,
+    /// The disk does not give it.
+    Io(String),
 }
 
-#[derive(Clone)]
-struct Runner {
-    commit: Arc<Queue<Job>>,
-    health: Arc<Health>,
-}
-
-impl Reads {
-    pub(crate) fn start(
-        commit: Arc<Queue<Job>>,
-        health: Arc<Health>,
-        in_memory: bool,
-        threads: usize,
-    ) -> io::Result<Self> {
-        let reads = Self {
-            in_memory,
-            pool: Arc::new(Queue::new()),
-            runner: Runner { commit, health },
-            threads: Mutex::new(Vec::new()),
-        };
-        for index in 0..if in_memory { 0 } else { threads.max(1) } {
-            let pool = Arc::clone(&reads.pool);
-            let runner = reads.runner.clone();
-            let thread = thread::Builder::new().name(format!("store-read-{index}")).spawn(move || {
-                while let Some(job) = pool.take() {
-                    if let Some(job) = runner.run(job, Wait::Allowed) {
-                        (job.done)(Err(StoreError::Closed));
-                    }
-                }
-            });
-            match thread {
-                Ok(thread) => reads.lock().push(thread),
-                Err(error) => {
-                    reads.close();
-                    return Err(error);
-                }
+/// Reads the pieces in order.
+pub(crate) fn carry_out(device: &dyn Device, pieces: &[Piece]) -> Result<BlocksRead, ReadFault> {
+    let blocks: usize = pieces.iter().map(Piece::blocks).sum();
+    let mut read = BlocksRead { data: Vec::with_capacity(pieces.len()), crcs: Vec::with_capacity(blocks) };
+    let mut rest = pieces;
+    while let Some((first, others)) = rest.split_first() {
+        let run = run_len(rest);
+        match first {
+            Piece::Zeros { blocks } => zeros(&mut read, *blocks),
+            Piece::Memory { bytes, crc } => {
+                read.data.push(bytes.clone());
+                read.crcs.push(*crc);
+            }
+            Piece::Lost => return Err(ReadFault { block: read.crcs.len() as u64, kind: FaultKind::Lost }),
+            Piece::Disk { offset, .. } => {
+                let (now, later) = rest.split_at(run);
+                from_disk(device, *offset, now, &mut read)?;
+                rest = later;
+                continue;
             }
         }
-        Ok(reads)
+        rest = others;
     }
+    Ok(read)
+}
 
-    pub(crate) fn submit(&self, files: Arc<VolumeFiles>, offset: u64, len: u64, done: Completion) {
-        let mut job = ReadJob { files, offset, len, done };
-        if self.in_memory || len <= INLINE_BYTES {
-            let wait = if self.in_memory { Wait::Allowed } else { Wait::Never };
-            match self.runner.run(job, wait) {
-                None => return,
-                Some(blocked) => job = blocked,
-            }
+/// How many pieces from the first on lie one behind the other on the disk.
+fn run_len(pieces: &[Piece]) -> usize {
+    let (mut run, mut end, mut len) = (0, None, 0);
+    for piece in pieces {
+        let Piece::Disk { offset, crcs } = piece else { break };
+        let bytes = crcs.len() * BLOCK_LEN;
+        if end.is_some_and(|end| end != *offset) || (run > 0 && len + bytes > MAX_READ_BYTES) {
+            break;
         }
-        if let Err(job) = self.pool.push(job) {
-            (job.done)(Err(StoreError::Closed));
+        end = Some(offset + bytes as u64);
+        len += bytes;
+        run += 1;
+    }
+    run
+}
+
+fn from_disk(device: &dyn Device, offset: u64, pieces: &[Piece], read: &mut BlocksRead) -> Result<(), ReadFault> {
+    let crcs = || {
+        pieces.iter().flat_map(|piece| match piece {
+            Piece::Disk { crcs, .. } => crcs.as_slice(),
+            _ => &[],
+        })
+    };
+    let len = crcs().count() * BLOCK_LEN;
+    let first = read.crcs.len() as u64;
+    let bytes = match device.read(offset, len) {
+        Ok(bytes) => bytes,
+        Err(error) => return Err(ReadFault { block: first, kind: FaultKind::Io(error.to_string()) }),
+    };
+    for ((block, crc), index) in bytes.chunks_exact(BLOCK_LEN).zip(crcs()).zip(first..) {
+        if crc32c::crc32c(block) != *crc && !broken(Mutant::SkipReadCrc) {
+            return Err(ReadFault { block: index, kind: FaultKind::Checksum });
         }
     }
+    read.crcs.extend(crcs());
+    read.data.push(bytes);
+    Ok(())
+}
 
-    /// Waits for the reads that were submitted. Safe to call from a completion.
-    pub(crate) fn close(&self) {
-        self.pool.close();
-        let threads = std::mem::take(&mut *self.lock());
-        join_others(threads);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+fn zeros(read: &mut BlocksRead, blocks: u32) {
+    let mut rest = usize::try_from(blocks).unwrap_or(usize::MAX);
+    read.crcs.extend(std::iter::repeat_n(ZERO_BLOCK, rest));
+    while rest > 0 {
+        let now = rest.min(ZEROS.len() / BLOCK_LEN);
+        read.data.push(Bytes::from_static(ZEROS.get(..now * BLOCK_LEN).unwrap_or(&ZEROS)));
+        rest -= now;
     }
 }
 
-impl Runner {
-    /// Answers the read, or gives it back if it would have to wait.
-    fn run(&self, job: ReadJob, wait: Wait) -> Option<ReadJob> {
-        if let Err(error) = self.health.check() {
-            (job.done)(Err(error));
-            return None;
-        }
-        for _ in 0..TRIES {
-            match job.files.read(job.offset, job.len, wait) {
-                Ok(output) => {
-                    (job.done)(Ok(output));
-                    return None;
-                }
-                Err(ReadError::Store(error)) => {
-                    (job.done)(Err(error));
-                    return None;
-                }
-                Err(ReadError::WouldBlock) => return Some(job),
-                Err(ReadError::Raced) => {}
-            }
-        }
-        let ReadJob { files, offset, len, done } = job;
-        if let Err(job) = self.commit.push(Job { files, operation: Operation::Read { offset, len }, done }) {
-            (job.done)(Err(StoreError::Closed));
-        }
-        None
-    }
-}
+#[cfg(test)]
+mod tests {
+    use smallvec::SmallVec;
 
-/// Joins threads, except the one that calls this.
-pub(crate) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
-    for thread in threads {
-        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-            tracing::error!("a thread of the store has panicked");
+    use super::*;
+    use crate::device::{DeviceWrite, SimDisk};
+    use crate::mutants;
+
+    fn disk() -> SimDisk {
+        let disk = SimDisk::new(1 << 20, 1);
+        for block in 0..8u8 {
+            disk.write(&[DeviceWrite::new(u64::from(block) * 4096, Bytes::from(vec![block; BLOCK_LEN]))]).unwrap();
         }
+        disk
+    }
+
+    fn crc(byte: u8) -> u32 {
+        crc32c::crc32c(&[byte; BLOCK_LEN])
+    }
+
+    fn piece(first: u8, count: u8) -> Piece {
+        Piece::Disk { offset: u64::from(first) * 4096, crcs: (first..first + count).map(crc).collect::<SmallVec<_>>() }
+    }
+
+    #[test]
+    fn carry_out_when_pieces_of_all_kinds_then_their_blocks_in_order() {
+        let memory = Piece::Memory { bytes: Bytes::from(vec![99; BLOCK_LEN]), crc: crc(99) };
+        let pieces = [piece(4, 2), Piece::Zeros { blocks: 17 }, memory, piece(1, 2), piece(3, 1), piece(7, 1)];
+        let read = carry_out(&disk(), &pieces).unwrap();
+        let expected: Vec<u8> = [4, 5].into_iter().chain([0; 17]).chain([99, 1, 2, 3, 7]).collect();
+        assert_eq!(read.crcs, expected.iter().map(|byte| crc(*byte)).collect::<Vec<_>>());
+        let bytes = read.data.concat();
+        assert_eq!(bytes.len(), expected.len() * BLOCK_LEN);
+        assert!(bytes.chunks(BLOCK_LEN).zip(&expected).all(|(block, byte)| block.iter().all(|found| found == byte)));
+        assert_eq!(disk().statistics().reads, 0);
+    }
+
+    #[test]
+    fn carry_out_when_slots_adjoin_then_one_read() {
+        let disk = disk();
+        carry_out(&disk, &[piece(1, 2), piece(3, 2), piece(6, 1)]).unwrap();
+        assert_eq!(disk.statistics().reads, 2);
+    }
+
+    #[test]
+    fn carry_out_when_a_block_is_wrong_then_its_place_is_told() {
+        let mut bad = piece(2, 3);
+        if let Piece::Disk { crcs, .. } = &mut bad {
+            crcs[1] ^= 1;
+        }
+        let pieces = [Piece::Zeros { blocks: 5 }, bad.clone()];
+        assert_eq!(carry_out(&disk(), &pieces), Err(ReadFault { block: 6, kind: FaultKind::Checksum }));
+        assert!(mutants::with(Some(Mutant::SkipReadCrc), || carry_out(&disk(), &pieces)).is_ok());
+        assert_eq!(carry_out(&disk(), &[Piece::Lost]), Err(ReadFault { block: 0, kind: FaultKind::Lost }));
+        let beyond = Piece::Disk { offset: 1 << 20, crcs: SmallVec::from_elem(0, 1) };
+        assert!(matches!(carry_out(&disk(), &[beyond]), Err(ReadFault { kind: FaultKind::Io(_), .. })));
     }
 }

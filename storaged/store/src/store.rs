@@ -1,13 +1,18 @@
 //! The seam between the storage daemon and a disk engine: what a store is asked, and what it promises.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use holdfast_proto::block::message::MAX_PAYLOAD_BYTES;
 use holdfast_proto::ids::{VolumeId, VolumeName};
 use holdfast_proto::units::BlockSize;
 
+use crate::engine::EngineStatistics;
 use crate::error::{StoreError, VolumeError};
 
-/// Longest range of one [`Operation::Read`] or [`Operation::Write`], in bytes. Unmap has no limit.
-pub const MAX_OPERATION_BYTES: u64 = 32 << 20;
+/// Longest range of one [`Operation::Read`] or [`Operation::Write`], in bytes: what a message can carry. Unmap has no
+/// limit.
+pub const MAX_OPERATION_BYTES: u64 = MAX_PAYLOAD_BYTES as u64;
 
 /// Called exactly once with the outcome of an operation, on the submitting thread or on one of the engine's. It has
 /// to be quick and must not block: the engine waits for it.
@@ -26,14 +31,26 @@ pub trait Store: Send + Sync + 'static {
     /// taken is refused.
     fn create_volume(&self, new: NewVolume) -> Result<VolumeRecord, VolumeError>;
 
-    /// Starts an operation. Does not block for the disk. The caller bounds how much is in flight.
+    /// Starts an operation. Does not block for the disk. The caller bounds how much is in flight. One that lies in
+    /// several shards (of 1 GiB) and fails may have been carried out in some of them.
     fn submit(&self, volume: VolumeId, operation: Operation, done: Completion);
 
     /// Space that the volume takes; `None` when there is no such volume.
     fn usage(&self, volume: VolumeId) -> Option<Usage>;
 
-    /// Completes what was submitted, syncs everything and stops. Later operations are answered
-    /// [`StoreError::Closed`].
+    /// What the disk has done and how it stands; `None` for a store that does not count.
+    fn statistics(&self) -> Option<EngineStatistics> {
+        None
+    }
+
+    /// Why nothing is served any more, once the disk has failed: also when no operation has met it yet.
+    fn failure(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// Completes what was submitted, syncs everything and stops. What the store has taken for itself, other processes may have
+    /// once the value is dropped. Later operations are answered
+    /// [`StoreError::Closed`]. Called from a completion, it only refuses later operations.
     fn close(&self);
 }
 
@@ -63,7 +80,7 @@ pub enum Operation {
         /// Number of bytes.
         len: u64,
     },
-    /// Completes after everything that was submitted before it has completed.
+    /// Completes after everything that was submitted to the volume before it has completed.
     Flush,
 }
 

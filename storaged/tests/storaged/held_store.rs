@@ -1,7 +1,7 @@
 //! A store that completes an operation when the test says so.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use holdfast_proto::ids::VolumeId;
 use holdfast_store::{Completion, NewVolume, Operation, Output, Store, StoreError, Usage, VolumeError, VolumeRecord};
@@ -9,6 +9,7 @@ use holdfast_store::{Completion, NewVolume, Operation, Output, Store, StoreError
 #[derive(Default)]
 pub(crate) struct HeldStore {
     held: Mutex<VecDeque<Completion>>,
+    failure: Mutex<Option<Arc<str>>>,
 }
 
 impl HeldStore {
@@ -22,6 +23,11 @@ impl HeldStore {
         while self.count() < count {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Its disk fails, and no operation has noticed.
+    pub(crate) fn fail(&self, why: &str) {
+        *self.failure.lock().unwrap() = Some(why.into());
     }
 
     /// Completes the oldest one.
@@ -46,6 +52,10 @@ impl Store for HeldStore {
 
     fn usage(&self, _volume: VolumeId) -> Option<Usage> {
         None
+    }
+
+    fn failure(&self) -> Option<Arc<str>> {
+        self.failure.lock().unwrap().clone()
     }
 
     fn close(&self) {}

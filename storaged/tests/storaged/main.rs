@@ -1,4 +1,4 @@
-//! The daemon as its callers see it: over TCP and over the pipe, with the real store and with one that can be held back.
+//! The daemon as its callers see it: over TCP and in process, with the real store and with one that can be held back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,6 +15,7 @@ use holdfast_proto::block::{
     ConnectError, Hello, Kind, Reply, ReplyReceiver, Request, RequestSender, Status, StreamError, connect,
     tuned_endpoint,
 };
+use holdfast_proto::channel::NodeChannel;
 use holdfast_proto::checksum;
 use holdfast_proto::ids::{Incarnation, OpId, ShardIndex, VolumeId};
 use holdfast_proto::units::SHARD_BYTES;
@@ -23,7 +24,7 @@ use holdfast_proto::volumes::{CreateRequest, GetRequest, ListRequest, VolumeKind
 use holdfast_storaged::{Config, Node, ServeError, Storaged};
 use holdfast_store::StoreError;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use self::held_store::HeldStore;
 
@@ -46,8 +47,8 @@ fn serve(storaged: &Storaged) -> Node {
     storaged.serve(listener(), listener()).unwrap()
 }
 
-async fn channel(address: SocketAddr) -> Channel {
-    tuned_endpoint(Endpoint::from_shared(format!("http://{address}")).unwrap()).connect().await.unwrap()
+async fn channel(address: SocketAddr) -> NodeChannel {
+    tuned_endpoint(Endpoint::from_shared(format!("http://{address}")).unwrap()).connect().await.unwrap().into()
 }
 
 fn held() -> (Arc<HeldStore>, Storaged) {
@@ -59,7 +60,7 @@ fn hello() -> Hello {
     Hello { wire_version: WIRE_VERSION, cluster: String::new(), incarnation: 1, lane: 0, name: "test".to_owned() }
 }
 
-async fn stream(channel: &Channel) -> (RequestSender, ReplyReceiver) {
+async fn stream(channel: &NodeChannel) -> (RequestSender, ReplyReceiver) {
     let (_, sender, receiver) = within(connect(channel.clone(), hello())).await.unwrap();
     (sender, receiver)
 }
@@ -100,7 +101,7 @@ async fn ask(stream: &mut (RequestSender, ReplyReceiver), request: Request) -> R
     reply
 }
 
-async fn create(channel: &Channel, name: &str, size_bytes: u64, kind: VolumeKind, read_only: bool) -> u64 {
+async fn create(channel: &NodeChannel, name: &str, size_bytes: u64, kind: VolumeKind, read_only: bool) -> u64 {
     let request = CreateRequest { name: name.to_owned(), size_bytes, block_size: 512, kind: kind.into(), read_only };
     let response = VolumesClient::new(channel.clone()).create(request).await.unwrap().into_inner();
     response.volume.unwrap().id
@@ -121,7 +122,7 @@ async fn get_async(address: SocketAddr, path: &'static str) -> (u16, String) {
 }
 
 /// What every caller may rely on, whatever lies between.
-async fn exercise(channel: &Channel) {
+async fn exercise(channel: &NodeChannel) {
     let volume = create(channel, "disk0", 64 << 20, VolumeKind::Disk, false).await;
     let mut stream = stream(channel).await;
     let data = |seed: usize, len: usize| -> Bytes {
@@ -180,10 +181,10 @@ async fn operations_when_over_tcp_then_every_kind_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn operations_when_over_the_pipe_then_every_kind_does_what_it_says() {
+async fn operations_when_in_process_then_every_kind_does_what_it_says() {
     let dir = tempfile::tempdir().unwrap();
     let storaged = open(&dir);
-    exercise(&storaged.connect_local().await.unwrap()).await;
+    exercise(&storaged.local_channel()).await;
     storaged.close().unwrap();
 }
 
@@ -191,16 +192,22 @@ async fn operations_when_over_the_pipe_then_every_kind_does_what_it_says() {
 async fn data_when_the_daemon_is_opened_again_then_still_there() {
     let dir = tempfile::tempdir().unwrap();
     let storaged = open(&dir);
-    let channel = storaged.connect_local().await.unwrap();
+    let channel = storaged.local_channel();
     let volume = create(&channel, "disk0", 1 << 20, VolumeKind::Disk, false).await;
     let data = Bytes::from(vec![5; 4096]);
     let reply = ask(&mut stream(&channel).await, write(1, volume, 8192, data.clone())).await;
     assert_eq!(reply.status, Status::Ok);
     storaged.close().unwrap();
+    // The directory is free when the last task of the daemon that knows the store has ended.
+    let store = Arc::downgrade(&storaged.store());
     drop((channel, storaged));
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.strong_count(), 0);
 
     let storaged = open(&dir);
-    let channel = storaged.connect_local().await.unwrap();
+    let channel = storaged.local_channel();
     let reply = ask(&mut stream(&channel).await, read(1, volume, 8192, 4096)).await;
     assert_eq!(reply.payload.concat(), data);
 }
@@ -209,7 +216,7 @@ async fn data_when_the_daemon_is_opened_again_then_still_there() {
 async fn requests_when_refused_then_each_for_its_own_reason_and_the_stream_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let storaged = open(&dir);
-    let channel = storaged.connect_local().await.unwrap();
+    let channel = storaged.local_channel();
     let volume = create(&channel, "disk0", 2 * SHARD_BYTES, VolumeKind::Disk, false).await;
     let read_only = create(&channel, "fixed", 1 << 20, VolumeKind::Disk, true).await;
     let mut stream = stream(&channel).await;
@@ -276,9 +283,20 @@ async fn store_errors_when_they_happen_then_mapped_and_counted() {
 }
 
 #[tokio::test]
+async fn disk_when_it_fails_behind_the_back_of_requests_then_readiness_and_close_tell() {
+    let (store, storaged) = held();
+    let node = serve(&storaged);
+    assert_eq!(get_async(node.http(), "/readyz").await.0, 200);
+    store.fail("cannot sync");
+    let (status, body) = get_async(node.http(), "/readyz").await;
+    assert!(status == 503 && body.ends_with("the device has failed\n"), "{body}");
+    assert!(storaged.close().is_err());
+}
+
+#[tokio::test]
 async fn version_or_cluster_when_another_then_the_hello_is_refused() {
     let (_store, storaged) = held();
-    let channel = storaged.connect_local().await.unwrap();
+    let channel = storaged.local_channel();
     for hello in
         [Hello { wire_version: WIRE_VERSION + 1, ..hello() }, Hello { cluster: "elsewhere".to_owned(), ..hello() }]
     {
@@ -366,7 +384,7 @@ async fn node_when_it_stops_then_what_is_in_flight_is_answered_and_the_sockets_a
 async fn volumes_when_created_then_listed_and_refused_for_the_right_reason() {
     let dir = tempfile::tempdir().unwrap();
     let storaged = open(&dir);
-    let channel = storaged.connect_local().await.unwrap();
+    let channel = storaged.local_channel();
     let mut client = VolumesClient::new(channel.clone());
     let id = create(&channel, "disk0", 1 << 30, VolumeKind::Disk, false).await;
     create(&channel, "null", 1 << 40, VolumeKind::Null, true).await;

@@ -1,6 +1,6 @@
 //! Which content each block may have: the last write that got GOOD, or one that was begun after it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::stamp::{BLOCK_BYTES, Content, identify};
 
@@ -17,6 +17,8 @@ struct Block {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     blocks: HashMap<u64, Block>,
+    /// Operations that leave zeros.
+    holes: HashSet<u64>,
     last_op: u64,
 }
 
@@ -28,6 +30,13 @@ impl History {
             self.blocks.entry(block).or_default().open.push(self.last_op);
         }
         self.last_op
+    }
+
+    /// Begins an unmap of `count` blocks from `first`, as [`History::begin`] does a write.
+    pub fn begin_hole(&mut self, first: u64, count: u64) -> u64 {
+        let op = self.begin(first, count);
+        self.holes.insert(op);
+        op
     }
 
     /// The write got GOOD: from now on its blocks hold it or something newer.
@@ -49,10 +58,12 @@ impl History {
                 Content::Op(op) => Some(op),
                 Content::Damaged(what) => return Err(what),
             };
-            if found != known.settled && !found.is_some_and(|op| known.open.contains(&op)) {
+            let leaves = |op: u64| if self.holes.contains(&op) { None } else { Some(op) };
+            let settled = known.settled.and_then(leaves);
+            if found != settled && !known.open.iter().any(|op| leaves(*op) == found) {
                 return Err(format!(
-                    "block {block} holds {found:?}; the last write with GOOD is {:?}, begun after it: {:?}",
-                    known.settled, known.open
+                    "block {block} holds {found:?}; the last write with GOOD left {settled:?}, begun after it: {:?}",
+                    known.open
                 ));
             }
             known.settled = found;
@@ -107,6 +118,20 @@ mod tests {
         assert!(history.check(4, &block(4, open)).is_ok());
         assert!(history.check(3, &block(3, open)).is_err(), "was read as the older write before");
         assert!(history.check(4, &block(4, old)).is_err(), "was read as the newer write before");
+    }
+
+    #[test]
+    fn check_when_unmapped_then_zeros_once_it_has_good_and_either_before() {
+        let mut history = History::default();
+        let old = history.begin(3, 2);
+        history.acknowledge(3, 2, old);
+        let hole = history.begin_hole(3, 2);
+        assert!(history.check(3, &block(3, old)).is_ok());
+        assert!(history.check(4, &vec![0; BLOCK_BYTES]).is_ok());
+        assert!(history.check(4, &block(4, old)).is_err(), "was read as zeros before");
+        history.acknowledge(3, 1, hole);
+        assert!(history.check(3, &block(3, old)).is_err());
+        assert!(history.check(3, &vec![0; BLOCK_BYTES]).is_ok());
     }
 
     #[test]

@@ -9,4 +9,4 @@ pub mod writer;
 
 pub use history::History;
 pub use stamp::BLOCK_BYTES;
-pub use writer::{Outcome, Writer};
+pub use writer::{Mix, Outcome, Unreadable, Violation, Writer};

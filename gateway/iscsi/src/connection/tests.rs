@@ -15,7 +15,7 @@ use crate::login::SessionIdentity;
 use crate::name::IscsiName;
 use crate::output::{TaskId, TaskManagementOutcome, TaskResult};
 use crate::pdu::*;
-use crate::testing::NumberCheck;
+use crate::testing::{NumberCheck, pieces};
 
 const CMD_SN: u32 = 0xffff_fff0;
 const STAT_SN: u32 = 0x7fff_fff8;
@@ -201,7 +201,7 @@ impl Wire {
             self.reader.buffer().extend_from_slice(chunk);
             while let Some(pdu) = self.reader.decode().unwrap() {
                 assert!(pdu.data_digest_ok);
-                self.check.pdu(&OutPdu { bhs: pdu.bhs, data: pdu.data.clone() });
+                self.check.pdu(&OutPdu { bhs: pdu.bhs, data: pdu.data.clone(), more: Vec::new() });
                 pdus.push(pdu);
             }
         }
@@ -228,7 +228,7 @@ fn nop_out(tag: u32, cmd_sn: u32, data: &[u8]) -> OutPdu {
     bhs.0[16..20].copy_from_slice(&tag.to_be_bytes());
     bhs.0[20..24].copy_from_slice(&RESERVED_TAG.to_be_bytes());
     bhs.0[24..28].copy_from_slice(&cmd_sn.to_be_bytes());
-    OutPdu { bhs, data: Bytes::copy_from_slice(data) }
+    OutPdu { bhs, data: Bytes::copy_from_slice(data), more: Vec::new() }
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn request_bytes(request: &Request, next_cmd_sn: u32, digests: &mut WriteQueue) 
     } else if request.opcode & 0x3f != Opcode::ScsiCommand as u8 {
         bhs.0[20..24].copy_from_slice(&request.transfer_tag.to_be_bytes());
     }
-    digests.push(OutPdu { bhs, data: Bytes::from(vec![0x55; request.data_bytes]) });
+    digests.push(OutPdu { bhs, data: Bytes::from(vec![0x55; request.data_bytes]), more: Vec::new() });
     let mut bytes = all_bytes(digests);
     if let Some((at, xor)) = request.damage {
         // Not the lengths: a stream out of step tells nothing more.
@@ -460,7 +460,7 @@ fn run(steps: &[Step], target: bool, digests: &str) {
                 let task = shell.tasks.remove(nth % shell.tasks.len());
                 let result = TaskResult {
                     status: *status,
-                    data_in: Bytes::from(vec![1; *len]),
+                    data_in: pieces([vec![1; *len]]),
                     data_out_wanted: 4096,
                     ..TaskResult::default()
                 };
@@ -558,7 +558,7 @@ proptest! {
             let mut bhs = Bhs([0; BHS_BYTES]);
             bhs.0[..24].copy_from_slice(&front);
             bhs.0[24..].copy_from_slice(&back);
-            wire.send(OutPdu { bhs, data: Bytes::from(vec![b'='; data_bytes]) });
+            wire.send(OutPdu { bhs, data: Bytes::from(vec![b'='; data_bytes]), more: Vec::new() });
         }
         prop_assert!(wire.queue.len_bytes() <= 1 << 20);
     }

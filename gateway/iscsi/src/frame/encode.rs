@@ -73,10 +73,11 @@ impl WriteQueue {
     /// If the data segment is 16 MiB or longer, which DataSegmentLength cannot express and no negotiated limit
     /// allows.
     pub fn push(&mut self, pdu: OutPdu) {
-        let OutPdu { mut bhs, data } = pdu;
-        let len = data.len().to_be_bytes();
+        let len_bytes = pdu.data_bytes();
+        let OutPdu { mut bhs, data, more } = pdu;
+        let len = len_bytes.to_be_bytes();
         let (high, low) = len.split_at(len.len() - 3);
-        assert!(high.iter().all(|&byte| byte == 0), "data segment of {} bytes", data.len());
+        assert!(high.iter().all(|&byte| byte == 0), "data segment of {len_bytes} bytes");
         bhs.0[4] = 0;
         bhs.0[5..8].copy_from_slice(low);
 
@@ -85,17 +86,16 @@ impl WriteQueue {
             let crc = digest::crc32c(&[&bhs.0]);
             self.extend_heads(&digest::to_wire(crc));
         }
-        if data.is_empty() {
+        if len_bytes == 0 {
             return;
         }
-        let pad = &[0; 3][..padding(data.len())];
-        let data_digest = self.data_digest.then(|| digest::to_wire(digest::crc32c(&[&data, pad])));
-        if data.len() <= COPIED_BYTES {
-            self.extend_heads(&data);
-        } else {
-            self.len_bytes += data.len();
-            self.segments.push_back(Segment::Payload(data));
-        }
+        let pad = &[0; 3][..padding(len_bytes)];
+        let data_digest = self.data_digest.then(|| {
+            let crc = more.iter().fold(digest::crc32c(&[&data]), |crc, piece| digest::crc32c_append(crc, piece));
+            digest::to_wire(digest::crc32c_append(crc, pad))
+        });
+        self.push_payload(data);
+        more.into_iter().for_each(|piece| self.push_payload(piece));
         if !pad.is_empty() {
             self.extend_heads(pad);
         }
@@ -148,6 +148,15 @@ impl WriteQueue {
             self.segments.pop_front();
         }
         self.compact();
+    }
+
+    fn push_payload(&mut self, data: Bytes) {
+        if data.len() <= COPIED_BYTES {
+            self.extend_heads(&data);
+        } else {
+            self.len_bytes += data.len();
+            self.segments.push_back(Segment::Payload(data));
+        }
     }
 
     fn extend_heads(&mut self, bytes: &[u8]) {

@@ -141,8 +141,10 @@ pub struct Pdu {
 pub struct OutPdu {
     /// Basic header segment.
     pub bhs: Bhs,
-    /// Data segment without padding.
+    /// Data segment without padding; its first piece where [`Self::more`] has others.
     pub data: Bytes,
+    /// What follows in the data segment: nearly always nothing.
+    pub more: Vec<Bytes>,
 }
 
 impl OutPdu {
@@ -151,7 +153,12 @@ impl OutPdu {
         const { assert!(size_of::<T>() == BHS_BYTES) };
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.0.copy_from_slice(header.as_bytes());
-        Self { bhs, data }
+        Self { bhs, data, more: Vec::new() }
+    }
+
+    /// Length of the data segment in bytes, without padding.
+    pub fn data_bytes(&self) -> usize {
+        self.data.len() + self.more.iter().map(Bytes::len).sum::<usize>()
     }
 }
 

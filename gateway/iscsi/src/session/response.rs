@@ -6,7 +6,7 @@ use zerocopy::byteorder::big_endian::U32;
 use super::Session;
 use super::sense::{CHECK_CONDITION, TASK_ABORTED};
 use super::tasks::{Fate, Task};
-use crate::output::{Output, TaskResult};
+use crate::output::{DataPieces, Output, TaskResult};
 use crate::pdu::{DataInHeader, Opcode, OutPdu, RESERVED_TAG, ScsiResponseHeader};
 
 /// SAM status GOOD.
@@ -58,6 +58,45 @@ struct Ending {
     data_in_count: u32,
 }
 
+/// Data on its way into Data-In PDUs, which cut it anywhere and never copy it.
+struct DataIn {
+    current: Bytes,
+    rest: smallvec::IntoIter<[Bytes; 2]>,
+    /// How many bytes are to be taken yet; never more than the pieces have.
+    left: usize,
+}
+
+impl DataIn {
+    fn new(pieces: DataPieces) -> Self {
+        let left = pieces.iter().map(Bytes::len).sum();
+        Self { current: Bytes::new(), rest: pieces.into_iter(), left }
+    }
+
+    /// The next `count` bytes, at most [`Self::left`], for one data segment.
+    fn take(&mut self, count: usize) -> (Bytes, Vec<Bytes>) {
+        let mut wanted = count.min(self.left);
+        self.left -= wanted;
+        let first = self.take_piece(&mut wanted);
+        let mut more = Vec::new();
+        while wanted > 0 {
+            more.push(self.take_piece(&mut wanted));
+        }
+        (first, more)
+    }
+
+    fn take_piece(&mut self, wanted: &mut usize) -> Bytes {
+        while self.current.is_empty()
+            && let Some(next) = self.rest.next()
+        {
+            self.current = next;
+        }
+        let piece = self.current.split_to(self.current.len().min(*wanted));
+        // Were there no more pieces, there would be nothing more to want.
+        *wanted = if piece.is_empty() { 0 } else { *wanted - piece.len() };
+        piece
+    }
+}
+
 impl Session {
     /// Sends what a task that has left the table ends with.
     pub(super) fn end_task(&mut self, task: &Task, mut result: TaskResult, out: &mut Output) {
@@ -79,7 +118,8 @@ impl Session {
     }
 
     fn respond(&mut self, task: &Task, result: TaskResult, out: &mut Output) {
-        let data_in_bytes = result.data_in.len() as u64;
+        let mut data = DataIn::new(result.data_in);
+        let data_in_bytes = data.left as u64;
         let (residual, bidirectional_read_residual) = match (task.read, task.write) {
             (true, true) => (
                 Residual::of(task.write_bytes(), result.data_out_wanted),
@@ -90,11 +130,10 @@ impl Session {
             // The command wants to transfer, the initiator does not.
             (false, false) => (Residual::of(0, data_in_bytes.max(result.data_out_wanted)), Residual::None),
         };
-        let mut data = result.data_in;
-        data.truncate(task.read_bytes() as usize);
+        data.left = data.left.min(task.read_bytes() as usize);
 
         // The status of a bidirectional command, or one with sense data, needs a PDU of its own (RFC 7143, 11.7.3).
-        let collapsed = (result.status == GOOD && !task.write && !data.is_empty()).then_some(residual);
+        let collapsed = (result.status == GOOD && !task.write && data.left > 0).then_some(residual);
         let data_in_count = self.send_data_in(task, data, collapsed, out);
         if collapsed.is_none() {
             self.send_response(
@@ -113,18 +152,18 @@ impl Session {
 
     /// Sends the data, with GOOD status and `collapsed` as the residual in the last PDU if that is given. Says how
     /// many PDUs it took.
-    fn send_data_in(&mut self, task: &Task, mut data: Bytes, collapsed: Option<Residual>, out: &mut Output) -> u32 {
+    fn send_data_in(&mut self, task: &Task, mut data: DataIn, collapsed: Option<Residual>, out: &mut Output) -> u32 {
         let max_pdu = (self.parameters.max_send_data_segment_length as usize).max(1);
         let max_burst = (self.parameters.max_burst_length as usize).max(1);
         // R2Ts and Data-Ins of a bidirectional command are numbered together (RFC 7143, 11.8).
         let first_data_sn = task.data_out.r2t_count();
         let (mut count, mut offset, mut burst) = (0, 0u32, 0);
-        while !data.is_empty() {
-            let piece = data.split_to(max_pdu.min(max_burst - burst).min(data.len()));
-            let is_last = data.is_empty();
-            burst += piece.len();
+        while data.left > 0 {
+            let segment_bytes = max_pdu.min(max_burst - burst).min(data.left);
+            let (first, more) = data.take(segment_bytes);
+            let is_last = data.left == 0;
+            burst += segment_bytes;
             let ends_sequence = is_last || burst == max_burst;
-            let piece_bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
             let mut header = DataInHeader {
                 opcode: Opcode::DataIn as u8,
                 flags: if ends_sequence { FINAL } else { 0 },
@@ -156,8 +195,8 @@ impl Session {
             };
             header.exp_cmd_sn = stamp.exp_cmd_sn;
             header.max_cmd_sn = stamp.max_cmd_sn;
-            out.pdus.push_back(OutPdu::new(&header, piece));
-            offset = offset.wrapping_add(piece_bytes);
+            out.pdus.push_back(OutPdu { more, ..OutPdu::new(&header, first) });
+            offset = offset.wrapping_add(u32::try_from(segment_bytes).unwrap_or(u32::MAX));
             count = count.wrapping_add(1);
             if ends_sequence {
                 burst = 0;

@@ -69,6 +69,7 @@ impl Node {
                         std::future::ready(near.map(TokioIo::new))
                     }))
                     .await
+                    .map(Into::into)
                     .map_err(|error| error.to_string())
             })
         });

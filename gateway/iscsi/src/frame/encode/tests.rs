@@ -10,7 +10,7 @@ fn pdu(opcode: u8, data: impl Into<Bytes>) -> OutPdu {
         *byte = u8::try_from(i).unwrap_or_default();
     }
     bhs.0[0] = opcode;
-    OutPdu { bhs, data: data.into() }
+    OutPdu { bhs, data: data.into(), more: Vec::new() }
 }
 
 /// Everything in the queue, written in steps of up to `step` bytes through up to `max_slices` slices.
@@ -53,12 +53,12 @@ fn push_when_digests_are_on_then_appends_the_ones_of_the_rfc() {
     for (at, byte) in [(0, 0x01), (1, 0xc0), (16, 0x14), (22, 4), (27, 0x14), (31, 0x18), (32, 0x28), (40, 2)] {
         bhs.0[at] = byte;
     }
-    queue.push(OutPdu { bhs, data: Bytes::new() });
+    queue.push(OutPdu { bhs, data: Bytes::new(), more: Vec::new() });
     let wire = drain(&mut queue, usize::MAX, 16);
     assert_eq!(wire.len(), 52, "no data digest without data");
     assert_eq!(wire[48..], [0x56, 0x3a, 0x96, 0xd9]);
 
-    queue.push(OutPdu { bhs, data: Bytes::from(vec![0; 32]) });
+    queue.push(OutPdu { bhs, data: Bytes::from(vec![0; 32]), more: Vec::new() });
     let wire = drain(&mut queue, usize::MAX, 16);
     assert_eq!(wire.len(), 48 + 4 + 32 + 4);
     assert_eq!(wire[84..], [0xaa, 0x36, 0x91, 0x8a]);
@@ -111,11 +111,18 @@ proptest! {
         digests: (bool, bool),
         step in prop_oneof![1..50usize, 1000..100_000usize],
         max_slices in 1..8usize,
+        cuts in prop::collection::vec(0..40_000usize, 0..4),
     ) {
         let mut queue = WriteQueue::new();
         queue.set_digests(digests.0, digests.1);
         for len in &lens {
-            queue.push(pdu(0x25, vec![len.to_le_bytes()[0]; *len]));
+            let mut whole = pdu(0x25, vec![len.to_le_bytes()[0]; *len]);
+            for cut in &cuts {
+                let last = whole.more.last_mut().unwrap_or(&mut whole.data);
+                let rest = last.split_off((*cut).min(last.len()));
+                whole.more.push(rest);
+            }
+            queue.push(whole);
         }
         let wire = drain(&mut queue, step, max_slices);
         let mut decoder = Decoder::new(1 << 20);

@@ -147,7 +147,10 @@ fn command_when_it_is_bidirectional_then_both_lengths_are_told_and_both_residual
     rig.transfer_out(command.task, 512);
     assert_eq!(rig.data_out_action().1.len(), 512);
     let data_in = Bytes::from(bytes(1200));
-    rig.complete(command.task, TaskResult { data_in: data_in.clone(), data_out_wanted: 512, ..TaskResult::default() });
+    rig.complete(
+        command.task,
+        TaskResult { data_in: pieces([data_in.clone()]), data_out_wanted: 512, ..TaskResult::default() },
+    );
     let pdus = rig.pdus();
     assert_eq!(pdus.len(), 2);
     assert_eq!(pdus[0].data, data_in[..1000]);

@@ -188,6 +188,6 @@ fn text_when_the_initiator_declares_a_longer_segment_then_data_in_uses_it() {
     rig.receive(text(5, cmd_sn, b"MaxRecvDataSegmentLength=16384\0"));
     assert_eq!(rig.pdu().bhs.opcode(), Some(Opcode::TextResponse));
     let task = rig.begin(1, FINAL | READ, 16384, &[]);
-    rig.complete(task, TaskResult { data_in: Bytes::from(bytes(16384)), ..TaskResult::default() });
+    rig.complete(task, TaskResult { data_in: pieces([bytes(16384)]), ..TaskResult::default() });
     assert_eq!(rig.pdu().data.len(), 16384);
 }

@@ -7,7 +7,7 @@ fn read(rig: &mut Rig, expected_bytes: u32, result: TaskResult) -> Vec<OutPdu> {
 }
 
 fn good(data_in: Vec<u8>) -> TaskResult {
-    TaskResult { data_in: Bytes::from(data_in), ..TaskResult::default() }
+    TaskResult { data_in: pieces([data_in]), ..TaskResult::default() }
 }
 
 #[test]
@@ -68,8 +68,29 @@ fn complete_when_the_data_takes_several_bursts_then_each_ends_with_f_and_the_las
 fn complete_when_data_is_sent_then_it_is_not_copied() {
     let mut rig = Rig::new();
     let data = Bytes::from(bytes(20_000));
-    let pdus = read(&mut rig, 20_000, TaskResult { data_in: data.clone(), ..TaskResult::default() });
+    let pdus = read(&mut rig, 20_000, TaskResult { data_in: pieces([data.clone()]), ..TaskResult::default() });
     assert_eq!(pdus[1].data.as_ptr(), data[8192..].as_ptr());
+}
+
+#[test]
+fn complete_when_the_data_is_in_pieces_then_pdus_are_cut_as_if_it_were_whole() {
+    let data = bytes(9000);
+    let whole = read(&mut Rig::new(), 8999, good(data.clone()));
+    let at = |data: &[u8], cuts: &[usize]| {
+        let ends = cuts.iter().copied().chain([data.len()]);
+        let starts = [0].into_iter().chain(cuts.iter().copied());
+        pieces(starts.zip(ends).map(|(start, end)| Bytes::copy_from_slice(&data[start..end])))
+    };
+    for cuts in [&[0][..], &[1], &[4096], &[8191], &[8192], &[8193], &[8999], &[9000], &[100, 100, 4096, 8500, 8999]] {
+        let result = TaskResult { data_in: at(&data, cuts), ..TaskResult::default() };
+        let pdus = read(&mut Rig::new(), 8999, result);
+        assert_eq!(pdus.len(), whole.len());
+        for (pdu, whole) in pdus.iter().zip(&whole) {
+            assert_eq!(pdu.bhs, whole.bhs, "{cuts:?}");
+            assert_eq!([&pdu.data[..], &pdu.more.concat()].concat(), whole.data, "{cuts:?}");
+            assert!(pdu.more.iter().all(|piece| !piece.is_empty()), "{cuts:?}");
+        }
+    }
 }
 
 #[test]
@@ -116,7 +137,7 @@ fn complete_when_nothing_was_expected_but_there_is_data_then_it_is_an_overflow()
 fn complete_when_the_status_is_not_good_then_data_and_sense_are_apart() {
     let mut rig = Rig::new();
     let sense = Bytes::from_static(&[0x70, 0, 3, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0]);
-    let result = TaskResult { status: 2, sense, data_in: Bytes::from(bytes(9000)), ..TaskResult::default() };
+    let result = TaskResult { status: 2, sense, data_in: pieces([bytes(9000)]), ..TaskResult::default() };
     let pdus = read(&mut rig, 10_000, result);
     assert_eq!(pdus.len(), 3);
     assert_eq!(pdus[1].bhs.0[1], FINAL, "no S bit");

@@ -41,7 +41,7 @@ fn abort_task_when_the_task_is_running_then_is_answered_when_it_is_settled() {
     rig.manage(1, 1, FIRST_CMD_SN);
     assert_eq!(rig.abandoned(), [task]);
     assert!(rig.pdus().is_empty(), "not before it is settled");
-    rig.complete(task, TaskResult { data_in: Bytes::from(bytes(512)), ..TaskResult::default() });
+    rig.complete(task, TaskResult { data_in: pieces([bytes(512)]), ..TaskResult::default() });
     assert_eq!(rig.outcome(), 0, "and the task itself gets no response");
     rig.complete_good(other);
     assert_eq!(rig.response().initiator_task_tag.get(), 2);
@@ -287,7 +287,7 @@ fn abort_from_other_nexus_when_tasks_are_running_then_they_end_with_task_aborted
     let other = rig.next_command().task;
     rig.session.abort_from_other_nexus(Some([0x40, 1, 0, 0, 0, 0, 0, 0]), 5, &mut rig.out);
     assert_eq!(rig.abandoned(), [task]);
-    rig.complete(task, TaskResult { data_in: Bytes::from(bytes(512)), ..TaskResult::default() });
+    rig.complete(task, TaskResult { data_in: pieces([bytes(512)]), ..TaskResult::default() });
     let response = rig.response();
     assert_eq!((response.status, response.residual_count.get()), (0x40, 512));
     assert!(matches!(rig.action(), Action::AbortsSettled(5)));

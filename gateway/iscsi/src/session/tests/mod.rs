@@ -21,7 +21,7 @@ use crate::name::IscsiName;
 use crate::output::{Action, CloseReason, DataPieces, Output, ScsiCommand, TaskId, TaskResult};
 use crate::params::Parameters;
 use crate::pdu::*;
-use crate::testing::NumberCheck;
+use crate::testing::{NumberCheck, pieces};
 
 const FIRST_STAT_SN: u32 = u32::MAX - 1;
 const FIRST_CMD_SN: u32 = u32::MAX - 2;
