@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use anyhow::{Context, Result, bail};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::info;
 
 /// The runtime of listeners, HTTP and gRPC. Sessions have threads of their own.
@@ -51,21 +52,37 @@ pub(crate) fn loopback_unless_insecure(address: SocketAddr, insecure: bool, flag
     )
 }
 
-/// Resolves at SIGINT or SIGTERM. A second one ends the process at once.
-pub(crate) async fn stop_signal() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-    tokio::select! {
-        _ = interrupt.recv() => info!("interrupted; stopping"),
-        _ = terminate.recv() => info!("asked to terminate; stopping"),
+/// SIGINT and SIGTERM, caught from `listen` on: one that arrives while a daemon starts ends it in order as soon as it has
+/// started, also as process 1 of a container, whom the kernel does not end by a signal it does not handle. A second one
+/// ends the process at once.
+pub(crate) struct StopSignal(oneshot::Receiver<()>);
+
+impl StopSignal {
+    /// Called inside a runtime, before anything is started that wants to be stopped in order.
+    pub(crate) fn listen() -> Result<Self> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+        let (told, stop) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => info!("interrupted; stopping"),
+                _ = terminate.recv() => info!("asked to terminate; stopping"),
+            }
+            // Whoever started may have failed and be gone.
+            let _ = told.send(());
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            eprintln!("holdfast: stopped at once; what was acknowledged is safe");
+            std::process::exit(130);
+        });
+        Ok(Self(stop))
     }
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        eprintln!("holdfast: stopped at once; what was acknowledged is safe");
-        std::process::exit(130);
-    });
-    Ok(())
+
+    /// Resolves at the first signal.
+    pub(crate) async fn received(self) {
+        // The sender is dropped unused only with the runtime.
+        let _ = self.0.await;
+    }
 }

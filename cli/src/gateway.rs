@@ -9,7 +9,7 @@ use clap::Args;
 use holdfast_gateway::{AccessRules, Config, Gateway, Limits};
 use holdfast_proto::block::tuned_endpoint;
 
-use crate::daemon;
+use crate::daemon::{self, StopSignal};
 use crate::endpoint::{DEFAULT_ENDPOINT, HostPort};
 use crate::output::error_text;
 
@@ -52,6 +52,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
     let portal = daemon::listen(options.iscsi_listen, "iSCSI", "--iscsi-listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
+        let stop = StopSignal::listen()?;
         let gateway = Gateway::start(Config {
             id: options.id,
             portal,
@@ -67,7 +68,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
             limits: Limits::default(),
         })
         .await?;
-        daemon::stop_signal().await?;
+        stop.received().await;
         gateway.stop().await;
         Ok(())
     })

@@ -8,7 +8,7 @@ use clap::Args;
 use holdfast_storaged::{Config, Storaged};
 use tracing::info;
 
-use crate::daemon;
+use crate::daemon::{self, StopSignal};
 use crate::endpoint::DEFAULT_ENDPOINT;
 
 #[derive(Args)]
@@ -33,6 +33,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
     let grpc = daemon::listen(options.listen, "gRPC", "--listen")?;
     let http = daemon::listen(options.http_listen, "HTTP", "--http-listen")?;
     daemon::runtime()?.block_on(async {
+        let stop = StopSignal::listen()?;
         let storaged = Storaged::open(Config {
             data_dir: options.data_dir,
             http_beyond_loopback: options.insecure,
@@ -40,7 +41,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
         })?;
         let node = storaged.serve(grpc, http)?;
         info!(grpc = %node.grpc(), http = %node.http(), "storage node is ready");
-        daemon::stop_signal().await?;
+        stop.received().await;
         node.stop().await;
         storaged.close().context("the data directory could not be closed in order")
     })

@@ -56,7 +56,8 @@ fn ensure_serves(cluster: &mut Cluster) -> Result<()> {
     cluster.start()?;
     let (byte, len) = CONTENT;
     ensure!(read(&mut log_in(cluster, "disk0")?, 0, u32::try_from(len / SECTOR)?)? == vec![byte; len]);
-    ensure!(cluster.stop()?.success());
+    let status = cluster.stop()?;
+    ensure!(status.success(), "it ended with {status}: {}", cluster.log());
     Ok(())
 }
 

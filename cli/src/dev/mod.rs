@@ -18,7 +18,7 @@ use holdfast_store::{Kind, NewVolume, Store, VolumeRecord};
 
 use self::volume_spec::VolumeSpec;
 use crate::cluster_file::{ClusterFile, GatewayEntry, NodeEntry, VolumeEntry};
-use crate::daemon;
+use crate::daemon::{self, StopSignal};
 use crate::output::{self, parse_argument};
 
 /// The volume that a fresh data directory gets when no other is named.
@@ -81,6 +81,7 @@ fn refuse_names_twice(volumes: &[VolumeSpec]) -> Result<()> {
 }
 
 async fn serve(options: Options, access: AccessRules) -> Result<()> {
+    let stop = StopSignal::listen()?;
     // Everything that can be refused is, before the disk is touched.
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let portal = daemon::listen(local(options.iscsi_port), "iSCSI", "--iscsi-port")?;
@@ -136,7 +137,7 @@ async fn serve(options: Options, access: AccessRules) -> Result<()> {
     cluster.write(&options.data_dir)?;
     output::line(announce::ready(&cluster, &options.data_dir))?;
 
-    daemon::stop_signal().await?;
+    stop.received().await;
     ClusterFile::remove(&options.data_dir)?;
     gateway.stop().await;
     node.stop().await;
