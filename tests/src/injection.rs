@@ -36,7 +36,9 @@ impl Injection {
             Some(name) => command.args(["-p", &thread_id(process, name)?]),
             None => command.args(["-f", "-p", &process.pid().to_string()]),
         };
-        expressions.iter().for_each(|expression| drop(command.args(["-e", expression])));
+        for expression in expressions {
+            command.args(["-e", expression]);
+        }
         command.args(["-y", "-o"]).arg(trace);
         let mut strace = Server::start(command, &trace.with_extension("strace"))?;
         wait::until("strace to be attached", DEADLINE, || {
