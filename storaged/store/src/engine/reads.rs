@@ -238,10 +238,13 @@ impl Inner {
         }
     }
 
-    fn read_is_over(&self, control: &mut super::Control, planned: crate::machine::Epoch) {
-        control.machine.read_is_over(planned);
+    pub(super) fn read_is_over(&self, control: &mut super::Control, planned: crate::machine::Epoch) {
+        let slots_came_back = control.machine.read_is_over(planned);
         if control.upkeep_waits_for_reads {
             self.upkeep.notify_one();
+        }
+        if slots_came_back && std::mem::take(&mut control.stalled) {
+            self.work.notify_one();
         }
     }
 

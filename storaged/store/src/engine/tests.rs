@@ -1,17 +1,20 @@
 //! The engine with its threads, on a simulated disk.
 
+use std::mem::ManuallyDrop;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_proto::ids::{ShardIndex, VolumeId};
 use holdfast_proto::units::BLOCK_LEN;
 
 use super::*;
-use crate::catalogue::model::ModelCatalogue;
+use crate::catalogue::model::{KeyFault, ModelCatalogue};
+use crate::checkpoint::{Progress, Run};
 use crate::device::{DeviceTraits, Power, SimDisk};
-use crate::format::Superblock;
+use crate::format::{Superblock, keys};
 use crate::ids::{CHUNK_BYTES, Version};
-use crate::machine::Bounds;
+use crate::machine::{Bounds, Cold, ReadPlan};
 use crate::operation::{BlocksRead, Change};
 use crate::recovery;
 
@@ -34,11 +37,15 @@ struct Bench {
 
 impl Bench {
     fn new(instant: bool) -> Self {
+        Self::with_slots(instant, 64)
+    }
+
+    fn with_slots(instant: bool, slots: u32) -> Self {
         let traits = DeviceTraits { instant, direct: false, memory_align: 1 };
         let device = Arc::new(SimDisk::new(0, 1).with_traits(traits));
         let catalogue = Arc::new(ModelCatalogue::new(Power::new(), 1));
         let superblock = Superblock::new(DiskUuid([7; 16]), 3, [9; 16], 4 << 20).unwrap();
-        recovery::create(&*device, &*catalogue, &superblock, 64).unwrap();
+        recovery::create(&*device, &*catalogue, &superblock, slots).unwrap();
         Self { device, catalogue, superblock }
     }
 
@@ -179,14 +186,70 @@ fn scrub_when_a_block_has_rotten_then_counted_and_the_rest_is_read() {
     assert_eq!(engine.statistics().scrub_passes, 2);
 }
 
+struct Nothing;
+
+impl FreeSpace for Nothing {
+    fn free_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Longer than anything takes here that comes to its end.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Fails when it does not come to its end.
+fn close_in_time(engine: Engine) {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        engine.close();
+        send.send(()).unwrap();
+    });
+    receive.recv_timeout(DEADLINE).expect("the engine does not close");
+}
+
+#[test]
+fn close_when_the_catalogue_has_no_space_then_it_ends_and_the_journal_has_everything() {
+    let bench = Bench::new(false);
+    let engine = bench.open();
+    apply(&engine, write(1, 3, &[1, 2, 3])).unwrap();
+    bench.catalogue.fail(keys::checkpoint(), KeyFault::NoSpace);
+    close_in_time(engine);
+    bench.catalogue.heal(&keys::checkpoint());
+    assert_eq!(read(&bench.open(), 3, 3).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn write_when_slots_come_back_only_with_the_end_of_a_read_then_it_goes_on() {
+    let bench = Bench::with_slots(false, 256);
+    // Should it be stuck, so would be its end.
+    let engine = ManuallyDrop::new(bench.open_with(Box::new(Nothing)));
+    for chunk in 0..256u32 {
+        apply(&engine, write(u64::from(chunk) + 1, chunk * 16, &[7; 16])).unwrap();
+    }
+    apply(&engine, mutation(300, Change::Hole { first_block: 0, blocks: 200 * 16 })).unwrap();
+    // A read is planned while a checkpoint runs, and is not over when that ends.
+    let inner = &engine.inner;
+    let mut run = Run::begin(&**inner, inner.uuid).unwrap();
+    let ReadPlan::Ready { planned, .. } = inner.lock().machine.plan_read(SHARD, 0, 1, |_| Cold::Unknown) else {
+        panic!("a hole needs no entry")
+    };
+    while run.step(&**inner, &*bench.device, &*bench.catalogue).unwrap() != Progress::Done {}
+    let (send, receive) = mpsc::channel();
+    engine.apply(write(301, 8000, &[8; 16]), Box::new(move |result| send.send(result).unwrap()));
+    let waits = || {
+        let control = inner.lock();
+        control.stalled && control.machine.wants_slots().is_none()
+    };
+    while !waits() {
+        thread::yield_now();
+    }
+    inner.read_is_over(&mut inner.lock(), planned);
+    receive.recv_timeout(DEADLINE).expect("it is stuck").unwrap();
+    close_in_time(ManuallyDrop::into_inner(engine));
+}
+
 #[test]
 fn space_when_more_is_in_use_than_the_threshold_then_low_until_it_is_unmapped() {
-    struct Nothing;
-    impl FreeSpace for Nothing {
-        fn free_bytes(&self) -> u64 {
-            0
-        }
-    }
     let bench = Bench::new(false);
     let engine = bench.open_with(Box::new(Nothing));
     let look = |engine: &Engine| {

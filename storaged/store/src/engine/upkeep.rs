@@ -31,6 +31,8 @@ pub(super) fn run(inner: &Inner) {
             let gauges = control.machine.gauges();
             drop(control);
             space::look(inner, &gauges);
+            // What waits looks again whether it still has to: not every end of a read is told to this thread.
+            unstall(inner);
             control = inner.lock();
         }
         let batch = control.machine.next_batch();
@@ -60,7 +62,9 @@ pub(super) fn run(inner: &Inner) {
         let last = control.committed_all && control.machine.has_changes();
         if control.machine.checkpoint_is_due() || idle || last {
             drop(control);
-            checkpoint(inner);
+            if !checkpoint(inner) {
+                return;
+            }
             control = inner.lock();
             idle_since.1 = Instant::now();
             continue;
@@ -129,11 +133,11 @@ fn is_no_space(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// Writes one checkpoint, and grows the file in between if it has to.
-fn checkpoint(inner: &Inner) {
+/// Writes one checkpoint, and grows the file in between if it has to. False when it was given up, so that there can be no other.
+fn checkpoint(inner: &Inner) -> bool {
     let started = Instant::now();
     let Some(mut run) = Run::begin(inner, inner.uuid) else {
-        return;
+        return true;
     };
     loop {
         match run.step(inner, &*inner.device, &*inner.catalogue) {
@@ -150,15 +154,18 @@ fn checkpoint(inner: &Inner) {
                 drop(wait(inner, control, RETRY));
                 if gives_up {
                     tracing::error!("no space for the last checkpoint; the journal keeps what it would have held");
-                    return;
+                    return false;
                 }
             }
             Ok(Progress::Done) => {
                 inner.counters.checkpoint(started.elapsed());
                 unstall(inner);
-                return;
+                return true;
             }
-            Err(broken) => return inner.fail(&broken.0),
+            Err(broken) => {
+                inner.fail(&broken.0);
+                return true;
+            }
         }
         let (stalled, grows) = {
             let control = inner.lock();

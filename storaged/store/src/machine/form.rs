@@ -89,7 +89,7 @@ struct Shortage {
 
 impl<T> Machine<T> {
     /// The next batch, if there is work, none is in flight, and there is room. Work that cannot be done is put into
-    /// `refused`. A stall ends with a checkpoint, or with more slots.
+    /// `refused`. A stall ends with a checkpoint, with more slots, or with the end of a read that slots wait for.
     pub(crate) fn form(&mut self, refused: &mut Vec<Outcome<T>>) -> Result<Option<Formed>, Stall> {
         if self.in_flight.is_some() || self.failed.is_some() {
             return Ok(None);

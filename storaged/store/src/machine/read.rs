@@ -104,14 +104,15 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A planned read has ended.
-    pub(crate) fn read_is_over(&mut self, planned: Epoch) {
+    /// A planned read has ended. Whether slots came back with it, for which work may be waiting.
+    pub(crate) fn read_is_over(&mut self, planned: Epoch) -> bool {
         self.reads.end(planned);
-        self.collect();
+        self.collect()
     }
 
-    /// Slots whose grace period is over can be used again.
-    pub(super) fn collect(&mut self) {
+    /// Slots whose grace period is over can be used again. Whether there were any.
+    pub(super) fn collect(&mut self) -> bool {
+        let waiting = self.freed.len();
         while let Some((turn, _)) = self.freed.front()
             && self.reads.are_over(*turn)
             && let Some((_, slots)) = self.freed.pop_front()
@@ -121,6 +122,7 @@ impl<T> Machine<T> {
                 self.growth = super::Growth::Idle;
             }
         }
+        self.freed.len() < waiting
     }
 }
 
