@@ -9,6 +9,7 @@ use holdfast_proto::ids::{ShardIndex, VolumeId};
 use holdfast_proto::units::BLOCK_LEN;
 
 use super::*;
+use crate::catalogue::Changes;
 use crate::catalogue::model::{KeyFault, ModelCatalogue};
 use crate::checkpoint::{Progress, Run};
 use crate::device::{DeviceTraits, Power, SimDisk};
@@ -246,6 +247,26 @@ fn write_when_slots_come_back_only_with_the_end_of_a_read_then_it_goes_on() {
     inner.read_is_over(&mut inner.lock(), planned);
     receive.recv_timeout(DEADLINE).expect("it is stuck").unwrap();
     close_in_time(ManuallyDrop::into_inner(engine));
+}
+
+#[test]
+fn write_when_the_map_has_lost_its_chunk_then_it_is_kept_and_the_rest_is_an_error() {
+    let bench = Bench::new(false);
+    let engine = bench.open();
+    apply(&engine, write(1, 0, &[7; 16])).unwrap();
+    drop(engine);
+    let mut changes = Changes::default();
+    changes.delete(keys::map(SHARD, ChunkIndex::new(0).unwrap()));
+    bench.catalogue.commit(&changes).unwrap();
+    let engine = bench.open();
+    assert!(matches!(read(&engine, 1, 1), Err(StoreError::Unreadable { .. })));
+    apply(&engine, write(2, 3, &[9])).unwrap();
+    drop(engine);
+    for _ in 0..2 {
+        let engine = bench.open();
+        assert_eq!(read(&engine, 3, 1), Ok(vec![9]));
+        assert!(matches!(read(&engine, 1, 1), Err(StoreError::Unreadable { .. })));
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::grace::Epoch;
 use crate::ids::{ChunkIndex, DiskUuid, ShardId};
 use crate::mutants::{Mutant, broken};
 use crate::overlay::{Base, BlockChange, Merged};
+use crate::shard::has_slot;
 
 /// A chunk of a shard.
 pub(crate) type ChunkId = (ShardId, ChunkIndex);
@@ -210,13 +211,18 @@ impl<T> Machine<T> {
             let slots_offset = self.slots_offset;
             let Some(shard) = self.shards.get_mut(&id) else { continue };
             let Some(delta) = shard.frozen.get(&chunk) else { continue };
+            // Only a chunk that stays in the slot that it had needs its entry; that there is none is damage then, too.
+            let had_slot = checkpoint.shards.get(&id).is_some_and(|snapshot| has_slot(&snapshot.bitmaps, chunk));
+            let needs_slot = delta.base == Base::Below && had_slot;
             let lower = match lower {
-                Lower::Entry(entry) => entry,
-                Lower::Damaged if delta.base != Base::Below => None,
-                Lower::Damaged => {
+                Lower::Entry(entry) if !needs_slot || entry.as_ref().is_some_and(|entry| entry.content.is_some()) => {
+                    entry
+                }
+                Lower::Damaged if !needs_slot => None,
+                Lower::Damaged | Lower::Entry(_) => {
                     let slot = self.allocator.take(1).first().copied();
                     let slot = slot.ok_or(
-                        "a map entry is damaged, and there is no slot for what was written to its chunk since",
+                        "a map entry is damaged or missing, and there is no slot for what was written to its chunk since",
                     )?;
                     checkpoint.slot_changes.added.push(slot);
                     Some(Entry::lost(slot))
